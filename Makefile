@@ -1,0 +1,59 @@
+SHELL := /bin/bash
+GO ?= go
+BIN := bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/nyaladb/nyala/internal/daemon.Version=$(VERSION)
+TOOL := $(GO) tool -modfile=tools/go.mod
+# How long one fuzz target runs with "make fuzz".
+FUZZTIME ?= 10s
+BENCH ?= .
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race lint fmt generate verify fuzz bench demo clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## nyala, nyala-master and nyala-tserver into bin/
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala ./cmd/nyala
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-master ./cmd/master
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-tserver ./cmd/tserver
+
+test: build ## all tests, with the race detector and the costly invariants on
+	$(GO) test -race -tags invariants -json -timeout 12m ./... | $(GO) run ./test/report
+
+race: ## the tests under the race detector, ten times each, without the end-to-end ones
+	$(GO) test -race -tags invariants -count=10 $$($(GO) list ./... | grep -v /test/)
+
+lint: ## vet for Linux and Darwin, golangci-lint, generated code and go.mod fresh
+	$(GO) vet ./...
+	GOOS=darwin $(GO) vet ./...
+	$(TOOL) golangci-lint run
+	$(MAKE) --no-print-directory verify
+
+fmt: ## format all Go files
+	$(TOOL) golangci-lint fmt
+
+generate: ## rebuild the Go made from api/*.proto
+	$(TOOL) buf lint
+	$(TOOL) buf generate
+
+verify: ## fails where generated code, go.mod or go.sum isn't what its sources give
+	@./test/verify.sh
+
+fuzz: ## each fuzz target for FUZZTIME
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "== $$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+bench: ## the benchmarks whose name matches BENCH
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+demo: build ## a cluster, real flights, a killed server, and every answer checked
+	$(BIN)/nyala demo
+
+clean: ## remove what was built
+	rm -rf $(BIN)
