@@ -1,0 +1,84 @@
+package rpc
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+)
+
+// channelName is a channel as a label has it.
+func channelName(ch nyalav1.PeerChannel) string {
+	if ch == Control {
+		return "control"
+	}
+	return "data"
+}
+
+// trafficMetrics count one channel in one direction.
+type trafficMetrics struct{ batches, messages, bytes counter }
+
+func (m *trafficMetrics) count(messages, bytes int) {
+	m.batches.Inc()
+	m.messages.Add(float64(messages))
+	m.bytes.Add(float64(bytes))
+}
+
+// peerMetrics are a PeerTransport's; every series exists from the start.
+type peerMetrics struct {
+	registration
+	sent, received map[nyalav1.PeerChannel]*trafficMetrics
+	queueBytes     map[nyalav1.PeerChannel]gauge
+	connects       map[nyalav1.PeerChannel]counter
+	failures       map[nyalav1.PeerChannel]counter
+	dropped        map[nyalav1.PeerChannel]map[dropReason]counter
+	unreported     counter
+}
+
+func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	batches := vec("raft_server_batches_total", "Batches of group messages swapped with other servers.", "channel", "direction")
+	messages := vec("raft_server_messages_total", "Group messages swapped with other servers.", "channel", "direction")
+	bytes := vec("raft_server_bytes_total", "About the bytes of group messages swapped with other servers.", "channel", "direction")
+	connects := vec("raft_server_connects_total", "Streams to other servers that came up, from either side.", "channel")
+	failures := vec("raft_server_connect_failures_total", "Attempts to reach another server that failed.", "channel")
+	dropped := vec("raft_server_dropped_messages_total", "Group messages that weren't sent, or were on a stream that broke.", "channel", "reason")
+	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "raft_server_queue_bytes",
+		Help: "About the bytes of group messages that wait to be sent to other servers.",
+	}, []string{"channel"})
+	m := &peerMetrics{
+		sent:       map[nyalav1.PeerChannel]*trafficMetrics{},
+		received:   map[nyalav1.PeerChannel]*trafficMetrics{},
+		queueBytes: map[nyalav1.PeerChannel]gauge{},
+		connects:   map[nyalav1.PeerChannel]counter{},
+		failures:   map[nyalav1.PeerChannel]counter{},
+		dropped:    map[nyalav1.PeerChannel]map[dropReason]counter{},
+		unreported: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "raft_server_unreported_drops_total",
+			Help: "Dropped group messages whose sender wasn't told, since it was slower than the losses.",
+		}),
+	}
+	for _, ch := range channels {
+		name := channelName(ch)
+		traffic := func(direction string) *trafficMetrics {
+			return &trafficMetrics{
+				batches:  batches.WithLabelValues(name, direction),
+				messages: messages.WithLabelValues(name, direction),
+				bytes:    bytes.WithLabelValues(name, direction),
+			}
+		}
+		m.sent[ch], m.received[ch] = traffic("sent"), traffic("received")
+		m.queueBytes[ch] = queue.WithLabelValues(name)
+		m.connects[ch] = connects.WithLabelValues(name)
+		m.failures[ch] = failures.WithLabelValues(name)
+		m.dropped[ch] = map[dropReason]counter{}
+		for _, r := range dropReasons {
+			m.dropped[ch][r] = dropped.WithLabelValues(name, string(r))
+		}
+	}
+	var err error
+	m.registration, err = register(reg, batches, messages, bytes, connects, failures, dropped, queue, m.unreported)
+	return m, err
+}

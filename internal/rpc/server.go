@@ -1,0 +1,269 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/nyaladb/nyala/internal/ident"
+)
+
+// ServerConfig is what a Server may be told. DefaultServerConfig fills in all but the addresses.
+type ServerConfig struct {
+	// BindAddresses are host:port each, at least one; port 0 is any free one.
+	BindAddresses []string
+	// Backlog is the accept queue's limit per address, -1 the system's (--rpc_acceptor_listen_backlog).
+	Backlog int
+	// MaxMessageSize bounds requests and answers, in bytes (--rpc_max_message_size).
+	MaxMessageSize int
+	// MaxConcurrentStreams bounds the calls under way on one connection.
+	MaxConcurrentStreams uint32
+	// MaxDeadline is the longest that one call that isn't a stream may take, whatever its caller says or doesn't say.
+	MaxDeadline time.Duration
+	// HandshakeTimeout is how long a new connection may take to say what it is.
+	HandshakeTimeout time.Duration
+	// StopTimeout bounds the graceful stop; calls still under way then are cut off.
+	StopTimeout time.Duration
+	// ClusterID says which cluster this server belongs to, "" while it doesn't know. nil: never known.
+	ClusterID func() ident.ClusterID
+	// ServerID stands in messages of refused callers.
+	ServerID ident.ServerID
+
+	Logger     *slog.Logger          // nil: slog.Default()
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// DefaultServerConfig returns the defaults, which listen nowhere.
+func DefaultServerConfig() ServerConfig {
+	return ServerConfig{
+		Backlog:              DefaultBacklog,
+		MaxMessageSize:       DefaultMaxMessageSize,
+		MaxConcurrentStreams: 1024,
+		MaxDeadline:          30 * time.Minute,
+		HandshakeTimeout:     3 * time.Second,
+		StopTimeout:          5 * time.Second,
+	}
+}
+
+// Validate returns all faults of c as one error.
+func (c ServerConfig) Validate() error {
+	var errs []error
+	if len(c.BindAddresses) == 0 {
+		errs = append(errs, errors.New("no address to listen on (--rpc_bind_addresses)"))
+	}
+	for _, a := range c.BindAddresses {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			errs = append(errs, fmt.Errorf("--rpc_bind_addresses: %w", err))
+		}
+	}
+	if c.Backlog != -1 && c.Backlog < 1 {
+		errs = append(errs, fmt.Errorf("--rpc_acceptor_listen_backlog %d: want 1 or more, or -1", c.Backlog))
+	}
+	if c.MaxMessageSize < 1<<20 {
+		errs = append(errs, fmt.Errorf("--rpc_max_message_size %d: want 1048576 (1 MiB) or more", c.MaxMessageSize))
+	}
+	if c.MaxConcurrentStreams == 0 || c.MaxDeadline <= 0 || c.HandshakeTimeout <= 0 || c.StopTimeout <= 0 {
+		errs = append(errs, errors.New("streams per connection, deadline cap, handshake and stop timeouts must be above zero"))
+	}
+	return errors.Join(errs...)
+}
+
+// Server is a gRPC server with the limits, checks, metrics, health and reflection services of every daemon.
+type Server struct {
+	cfg      ServerConfig
+	log      *slog.Logger
+	grpc     *grpc.Server
+	health   *health.Server
+	metrics  *serverMetrics
+	stopping chan struct{} // closed when Run begins to stop
+
+	mu        sync.Mutex
+	serving   bool
+	services  []string
+	listeners []net.Listener
+	closed    bool
+}
+
+var _ reflection.GRPCServer = (*Server)(nil)
+
+// NewServer returns a server that listens nowhere yet.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("rpc server: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	m, err := newServerMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("rpc server: metrics: %w", err)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, metrics: m, health: health.NewServer(), stopping: make(chan struct{})}
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(cfg.MaxMessageSize),
+		grpc.MaxSendMsgSize(cfg.MaxMessageSize),
+		grpc.MaxConcurrentStreams(cfg.MaxConcurrentStreams),
+		grpc.MaxHeaderListSize(64<<10),
+		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		// Half of what our own connections do: who pings faster than that is cut off.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
+	)
+	s.services = []string{""}
+	s.SetServing(false)
+	healthpb.RegisterHealthServer(s, s.health)
+	reflection.Register(s)
+	return s, nil
+}
+
+// RegisterService adds a service, whose calls then go through the server's checks. It must come before Run.
+func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
+	wrapped := *desc
+	wrapped.Methods = slices.Clone(desc.Methods)
+	for i, m := range wrapped.Methods {
+		wrapped.Methods[i].Handler = s.unaryHandler(desc.ServiceName+"/"+m.MethodName, m.Handler)
+	}
+	wrapped.Streams = slices.Clone(desc.Streams)
+	for i, m := range wrapped.Streams {
+		wrapped.Streams[i].Handler = s.streamHandler(desc.ServiceName+"/"+m.StreamName, m.Handler)
+	}
+	s.mu.Lock()
+	s.services = append(s.services, desc.ServiceName)
+	s.mu.Unlock()
+	s.grpc.RegisterService(&wrapped, impl)
+}
+
+// GetServiceInfo lists the services for reflection.
+func (s *Server) GetServiceInfo() map[string]grpc.ServiceInfo { return s.grpc.GetServiceInfo() }
+
+// SetServing says through gRPC's health service whether the server is ready for calls; it begins as not ready.
+func (s *Server) SetServing(ready bool) {
+	st := healthpb.HealthCheckResponse_NOT_SERVING
+	if ready {
+		st = healthpb.HealthCheckResponse_SERVING
+	}
+	s.mu.Lock()
+	services := slices.Clone(s.services)
+	s.mu.Unlock()
+	for _, name := range services {
+		s.health.SetServingStatus(name, st)
+	}
+}
+
+// Listen binds all addresses, so that Addresses is known and connections queue; Run answers them. Without it Run does it.
+func (s *Server) Listen() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errors.New("rpc server: it was stopped")
+	}
+	if s.listeners != nil {
+		return nil
+	}
+	var lns []net.Listener
+	for _, a := range s.cfg.BindAddresses {
+		ln, err := Listen(a, s.cfg.Backlog)
+		if err != nil {
+			for _, l := range lns {
+				l.Close()
+			}
+			return err
+		}
+		lns = append(lns, ln)
+	}
+	s.listeners = lns
+	return nil
+}
+
+// Addresses returns the bound addresses with their actual ports, nil before Listen.
+func (s *Server) Addresses() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, l := range s.listeners {
+		out = append(out, l.Addr().String())
+	}
+	return out
+}
+
+// Close gives back what a server holds that never ran; after Run it does nothing.
+func (s *Server) Close() {
+	s.mu.Lock()
+	lns := s.listeners
+	closed := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	s.grpc.Stop()
+	for _, l := range lns {
+		l.Close()
+	}
+	s.metrics.unregister()
+}
+
+// Run answers calls until ctx ends, then lets those under way finish, at most for the stop timeout. It runs once.
+func (s *Server) Run(ctx context.Context) error {
+	if err := s.Listen(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.serving || s.closed {
+		s.mu.Unlock()
+		return errors.New("rpc server: it runs once")
+	}
+	s.serving = true
+	lns := s.listeners
+	s.mu.Unlock()
+	defer s.Close()
+
+	g, ctx := errgroup.WithContext(ctx)
+	for _, ln := range lns {
+		g.Go(func() error {
+			if err := s.grpc.Serve(ln); err != nil {
+				return fmt.Errorf("rpc server on %s: %w", ln.Addr(), err)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		<-ctx.Done()
+		s.stop()
+		return nil
+	})
+	return g.Wait()
+}
+
+// stop lets calls finish within the bound.
+func (s *Server) stop() {
+	close(s.stopping)
+	s.health.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	t := time.NewTimer(s.cfg.StopTimeout)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		s.log.Warn("calls still under way are cut off", "after", s.cfg.StopTimeout)
+		s.grpc.Stop()
+		<-done
+	}
+}
