@@ -1,0 +1,200 @@
+package schema
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// ParseColumnSpecs reads the columns of a new table, as in "id int64, name string null":
+//
+//	column {, column}
+//	column = name type [NULL | NOT NULL]
+//
+// Columns are not nullable unless they say so. A name that isn't a plain word stands in double quotes. Type names are in any
+// case; decimal(precision, scale) and varchar(length) take attributes. Which columns are the key, OrderKeyFirst says.
+func ParseColumnSpecs(specs string) ([]Column, error) {
+	p := &specParser{lexer: lexer{what: "columns", source: specs}}
+	if err := p.advance(); err != nil {
+		return nil, err
+	}
+	var columns []Column
+	for {
+		c, err := p.column()
+		if err != nil {
+			return nil, err
+		}
+		columns = append(columns, c)
+		if p.tok.kind == tokenEnd {
+			return columns, nil
+		}
+		if err := p.expect(","); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// OrderKeyFirst makes the named columns the primary key: it returns the columns with those first, in the order of the names,
+// and the others behind them as they stood.
+func OrderKeyFirst(columns []Column, key []string) ([]Column, error) {
+	if len(key) == 0 {
+		return nil, status.New(status.InvalidArgument, "primary key: it needs at least one column")
+	}
+	out := make([]Column, 0, len(columns))
+	for k, name := range key {
+		i := slices.IndexFunc(columns, func(c Column) bool { return c.Name == name })
+		if i < 0 {
+			return nil, status.New(status.InvalidArgument, "primary key: there is no column %q", name)
+		}
+		if slices.Contains(key[:k], name) {
+			return nil, status.New(status.InvalidArgument, "primary key: column %q is named twice", name)
+		}
+		c := columns[i]
+		c.Key = true
+		out = append(out, c)
+	}
+	for _, c := range columns {
+		if !slices.Contains(key, c.Name) {
+			c.Key = false
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+type specParser struct {
+	lexer
+
+	tok token
+}
+
+func (p *specParser) advance() error {
+	var err error
+	p.tok, err = p.next()
+	return err
+}
+
+func (p *specParser) expect(symbol string) error {
+	if !p.tok.is(symbol) {
+		return p.lexer.fault(p.tok.pos, "want %s, have %v", symbol, p.tok)
+	}
+	return p.advance()
+}
+
+func (p *specParser) column() (Column, error) {
+	name := p.tok
+	if name.kind != tokenWord && name.kind != tokenName {
+		return Column{}, p.lexer.fault(name.pos, "want a column name, have %v", name)
+	}
+	c := Column{Name: name.text}
+	if err := p.advance(); err != nil {
+		return Column{}, err
+	}
+	if err := p.typeOf(&c); err != nil {
+		return Column{}, err
+	}
+	not := p.tok
+	if not.is("not") {
+		if err := p.advance(); err != nil {
+			return Column{}, err
+		}
+		if !p.tok.is("null") {
+			return Column{}, p.lexer.fault(p.tok.pos, "want NULL after NOT, have %v", p.tok)
+		}
+	}
+	if p.tok.is("null") {
+		c.Nullable = !not.is("not")
+		return c, p.advance()
+	}
+	if p.tok.kind != tokenEnd && !p.tok.is(",") {
+		return Column{}, p.lexer.fault(p.tok.pos, "want NULL, NOT NULL, a comma or the end after column %q, have %v", c.Name, p.tok)
+	}
+	return c, nil
+}
+
+// typeOf reads a type and its attributes.
+func (p *specParser) typeOf(c *Column) error {
+	name := p.tok
+	if name.kind != tokenWord {
+		return p.lexer.fault(name.pos, "want the type of column %q, have %v", c.Name, name)
+	}
+	if err := p.advance(); err != nil {
+		return err
+	}
+	args, err := p.attributes()
+	if err != nil {
+		return err
+	}
+	lower := strings.ToLower(name.text)
+	switch {
+	case lower == "decimal" && (len(args) == 1 || len(args) == 2):
+		c.Precision = args[0].small()
+		if len(args) == 2 {
+			c.Scale = args[1].small()
+		}
+		c.Type = decimalType(c.Precision)
+		return nil
+	case lower == "varchar" && len(args) == 1:
+		c.Type, c.Length = Varchar, uint16(min(args[0].n, MaxVarcharLength))
+		if args[0].n > MaxVarcharLength {
+			return p.lexer.fault(args[0].pos, "the length of a varchar is 1 to %d", MaxVarcharLength)
+		}
+		return nil
+	case lower == "decimal" || lower == "varchar":
+		return p.lexer.fault(name.pos, "column %q: want decimal(precision, scale) or varchar(length)", c.Name)
+	case len(args) > 0:
+		return p.lexer.fault(args[0].pos, "column %q: the type %s takes no attributes", c.Name, lower)
+	}
+	if c.Type, err = ParseType(lower); err != nil {
+		return p.lexer.fault(name.pos, "column %q: %v", c.Name, err)
+	}
+	return nil
+}
+
+// decimalType is the narrowest type that holds the precision.
+func decimalType(precision uint8) Type {
+	switch {
+	case precision <= 9:
+		return Decimal32
+	case precision <= 18:
+		return Decimal64
+	default:
+		return Decimal128
+	}
+}
+
+type attribute struct {
+	n, pos int
+}
+
+// small is the attribute as a byte; what doesn't fit becomes 255, which no precision or scale may be.
+func (a attribute) small() uint8 { return uint8(min(a.n, 255)) }
+
+// attributes reads numbers in parentheses, if there are any.
+func (p *specParser) attributes() ([]attribute, error) {
+	if !p.tok.is("(") {
+		return nil, nil
+	}
+	var out []attribute
+	for {
+		if err := p.advance(); err != nil {
+			return nil, err
+		}
+		n, err := strconv.Atoi(p.tok.text)
+		if err != nil || n < 0 || p.tok.kind != tokenNumber {
+			return nil, p.lexer.fault(p.tok.pos, "want a number, have %v", p.tok)
+		}
+		out = append(out, attribute{n: n, pos: p.tok.pos})
+		if err := p.advance(); err != nil {
+			return nil, err
+		}
+		if p.tok.is(")") {
+			return out, p.advance()
+		}
+		if !p.tok.is(",") {
+			return nil, p.lexer.fault(p.tok.pos, "want , or ), have %v", p.tok)
+		}
+	}
+}
