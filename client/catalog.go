@@ -1,0 +1,278 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// HashPartition is one dimension of hash partitioning: rows go to one of Buckets by the hash of Columns.
+type HashPartition struct {
+	Columns []string
+	Buckets int
+	// Seed varies the hash, so that two dimensions or tables don't fill alike.
+	Seed uint32
+}
+
+// CreateTableOptions describes a new table.
+type CreateTableOptions struct {
+	Name    string
+	Columns []Column
+	// PrimaryKey names the key columns in key order. Empty: those of Columns with Key set, in their order.
+	PrimaryKey []string
+	// Hash has the dimensions of hash partitioning; the number of tablets is the product of their buckets. None: one tablet.
+	Hash []HashPartition
+	// Replicas is the number of replicas of each tablet; 0: the master's default.
+	Replicas int
+	// NoWait returns once the master has the table, before its tablets have leaders.
+	NoWait bool
+}
+
+// Waiting for a new table's tablets takes createTimeout, and createTimeoutPerReplica for each replica, where ctx has no
+// deadline: servers create replicas side by side but each creation is durable.
+const (
+	createTimeout           = 30 * time.Second
+	createTimeoutPerReplica = 50 * time.Millisecond
+	// createPoll is how often the master is asked whether the tablets are there; the first questions come sooner.
+	createPoll = 200 * time.Millisecond
+)
+
+// tableColumns returns the columns in the order of the table, key columns first, checked.
+func (o *CreateTableOptions) tableColumns() (*schema.Schema, error) {
+	columns := slices.Clone(o.Columns)
+	if len(o.PrimaryKey) == 0 {
+		slices.SortStableFunc(columns, func(a, b Column) int {
+			switch {
+			case a.Key == b.Key:
+				return 0
+			case a.Key:
+				return -1
+			}
+			return 1
+		})
+		return schema.NewTable(columns)
+	}
+	ordered := make([]Column, 0, len(columns))
+	for k, name := range o.PrimaryKey {
+		i := slices.IndexFunc(columns, func(c Column) bool { return c.Name == name })
+		if i < 0 {
+			if slices.Contains(o.PrimaryKey[:k], name) {
+				return nil, status.New(status.InvalidSchema, "the primary key names column %q twice", name)
+			}
+			return nil, status.New(status.InvalidSchema, "the primary key names column %q, which the table doesn't have", name)
+		}
+		columns[i].Key = true
+		ordered = append(ordered, columns[i])
+		columns = slices.Delete(columns, i, i+1)
+	}
+	for _, col := range columns {
+		if col.Key {
+			return nil, status.New(status.InvalidSchema, "column %q is marked as a key column but PrimaryKey doesn't name it", col.Name)
+		}
+		ordered = append(ordered, col)
+	}
+	return schema.NewTable(ordered)
+}
+
+func (o *CreateTableOptions) request() (*nyalav1.CreateTableRequest, error) {
+	if o.Name == "" {
+		return nil, status.New(status.InvalidArgument, "create table: it needs a name")
+	}
+	fault := func(err error) error { return status.Wrap(status.CodeOf(err), err, "create table %q", o.Name) }
+	s, err := o.tableColumns()
+	if err != nil {
+		return nil, fault(err)
+	}
+	if o.Replicas < 0 {
+		return nil, fault(status.New(status.InvalidArgument, "%d replicas: want 1, 3, 5 or 7", o.Replicas))
+	}
+	req := &nyalav1.CreateTableRequest{
+		Name: o.Name, Schema: s.ToProto(), NumReplicas: uint32(o.Replicas), RequestId: make([]byte, 16),
+	}
+	rand.Read(req.RequestId)
+	for _, h := range o.Hash {
+		if h.Buckets < 2 {
+			return nil, fault(status.New(status.InvalidSchema, "hash of %q has %d buckets, the least is 2", h.Columns, h.Buckets))
+		}
+		for _, name := range h.Columns {
+			if i := s.IndexOf(name); i < 0 || !s.Column(i).Key {
+				return nil, fault(status.New(status.InvalidSchema, "hash column %q is not in the primary key", name))
+			}
+		}
+		req.Hash = append(req.Hash, &nyalav1.CreateTableRequest_HashByName{
+			Columns: h.Columns, NumBuckets: uint32(h.Buckets), Seed: h.Seed,
+		})
+	}
+	return req, nil
+}
+
+// CreateTable creates a table and returns it once every tablet has a leader. Where ctx has no deadline the wait is bounded by
+// one that grows with the number of tablets. That the name is taken is a CodeTableAlreadyPresent; that too few servers are
+// alive for the replicas a CodeTooFewTabletServers. If the wait ends early, the table exists and goes on coming up.
+func (c *Client) CreateTable(ctx context.Context, o CreateTableOptions) (*Table, error) {
+	req, err := o.request()
+	if err != nil {
+		return nil, err
+	}
+	what := fmt.Sprintf("create table %q", o.Name)
+	var created *nyalav1.CreateTableResponse
+	// The request id makes a second try get the first one's answer, not "already present".
+	err = c.callMaster(ctx, what, func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) (err error) {
+		created, err = m.CreateTable(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	id := &nyalav1.TableIdentifier{Id: created.GetTableId()}
+	if !o.NoWait {
+		replicas := max(o.Replicas, 1)
+		timeout := createTimeout + time.Duration(int(created.GetNumTablets())*replicas)*createTimeoutPerReplica
+		ctx, cancel := withTimeout(ctx, timeout)
+		defer cancel()
+		if err := c.waitCreated(ctx, id, what); err != nil {
+			return nil, err
+		}
+	}
+	return c.openTable(ctx, id, what)
+}
+
+// waitCreated asks the master until every tablet of a new table has a leader.
+func (c *Client) waitCreated(ctx context.Context, id *nyalav1.TableIdentifier, what string) error {
+	r := c.newRetry()
+	var progress *nyalav1.IsCreateTableDoneResponse
+	for {
+		err := c.callMaster(ctx, what, func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) error {
+			p, err := m.IsCreateTableDone(ctx, &nyalav1.IsCreateTableDoneRequest{Table: id})
+			if err == nil {
+				progress = p
+			}
+			return err
+		})
+		if err == nil && progress.GetDone() {
+			return nil
+		}
+		if err == nil {
+			err = r.pause(ctx, createPoll)
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() == nil || c.isClosed() || progress == nil:
+			return err
+		default:
+			r.blocked(status.New(status.TimedOut, "%d of %d tablets have a leader; the table exists and goes on coming up",
+				progress.GetNumTabletsWithLeader(), progress.GetNumTablets()))
+			return r.failure(ctx, what)
+		}
+	}
+}
+
+// DeleteTable deletes the table with the given name and all its rows.
+func (c *Client) DeleteTable(ctx context.Context, name string) error {
+	what := fmt.Sprintf("delete table %q", name)
+	ctx, cancel := withTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	// By id, so that a second try can't hit another table that took the name in between.
+	t, err := c.openTable(ctx, &nyalav1.TableIdentifier{Name: name}, what)
+	if err != nil {
+		return err
+	}
+	err = c.callMaster(ctx, what, func(ctx context.Context, m nyalav1.MasterServiceClient, again bool) error {
+		_, err := m.DeleteTable(ctx, &nyalav1.DeleteTableRequest{Table: &nyalav1.TableIdentifier{Id: t.info.ID}})
+		if again && status.CodeOf(status.FromGRPC(err)) == status.TableNotFound {
+			return nil // an earlier try, whose answer was lost, deleted it
+		}
+		return err
+	})
+	if err == nil {
+		c.forgetTable(t.info.ID)
+	}
+	return err
+}
+
+// ListTables returns the tables whose names contain filter, all for an empty one, ordered by name.
+func (c *Client) ListTables(ctx context.Context, filter string) ([]TableInfo, error) {
+	var tables []TableInfo
+	err := c.callMaster(ctx, "list tables", func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) error {
+		answer, err := m.ListTables(ctx, &nyalav1.ListTablesRequest{NameFilter: filter})
+		if err != nil {
+			return err
+		}
+		tables = tables[:0]
+		for _, t := range answer.GetTables() {
+			tables = append(tables, tableInfo(t))
+		}
+		return nil
+	})
+	slices.SortFunc(tables, func(a, b TableInfo) int { return strings.Compare(a.Name, b.Name) })
+	return tables, err
+}
+
+// TabletServer is what the leading master knows about a tablet server.
+type TabletServer struct {
+	ID             string
+	RPCAddresses   []string
+	WebAddresses   []string
+	Alive          bool
+	SinceHeartbeat time.Duration
+	Version        string
+	Replicas       int
+	Leaders        int
+}
+
+// ListTabletServers returns all servers that have registered, ordered by id.
+func (c *Client) ListTabletServers(ctx context.Context) ([]TabletServer, error) {
+	var servers []TabletServer
+	err := c.callMaster(ctx, "list tablet servers", func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) error {
+		answer, err := m.ListTabletServers(ctx, &nyalav1.ListTabletServersRequest{})
+		if err != nil {
+			return err
+		}
+		servers = servers[:0]
+		for _, s := range answer.GetServers() {
+			servers = append(servers, TabletServer{
+				ID: s.GetServerId(), RPCAddresses: s.GetRpcAddresses(), WebAddresses: s.GetWebAddresses(),
+				Alive: s.GetAlive(), SinceHeartbeat: time.Duration(s.GetMsSinceHeartbeat()) * time.Millisecond,
+				Version: s.GetVersion(), Replicas: int(s.GetNumReplicas()), Leaders: int(s.GetNumLeaders()),
+			})
+		}
+		return nil
+	})
+	slices.SortFunc(servers, func(a, b TabletServer) int { return strings.Compare(a.ID, b.ID) })
+	return servers, err
+}
+
+// Master is one master of the cluster, as the leading one sees it.
+type Master struct {
+	ID           string
+	RPCAddresses []string
+	WebAddresses []string
+	Leader       bool
+}
+
+// ListMasters returns the cluster's masters.
+func (c *Client) ListMasters(ctx context.Context) ([]Master, error) {
+	var list []Master
+	err := c.callMaster(ctx, "list masters", func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) error {
+		answer, err := m.GetClusterInfo(ctx, &nyalav1.GetClusterInfoRequest{})
+		if err != nil {
+			return err
+		}
+		list = list[:0]
+		for _, m := range answer.GetMasters() {
+			list = append(list, Master{
+				ID: m.GetServerId(), RPCAddresses: m.GetRpcAddresses(), WebAddresses: m.GetWebAddresses(),
+				Leader: m.GetRole() == nyalav1.Role_ROLE_LEADER,
+			})
+		}
+		return nil
+	})
+	return list, err
+}

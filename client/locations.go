@@ -1,0 +1,318 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+const (
+	// lookupTablets is how many tablets a question to the master asks for: the one wanted and its neighbours.
+	lookupTablets = 1000
+	// defaultLocationTTL stands in where the master names no time.
+	defaultLocationTTL = 5 * time.Minute
+	// refreshGap is the least time between two refreshes of a table's locations that nobody waits for.
+	refreshGap = 20 * time.Millisecond
+)
+
+// locations is what the client knows about where one table's tablets are, by partition key. Finding a tablet takes no lock:
+// the rows of a load come through here one by one.
+type locations struct {
+	c         *Client
+	tableID   string
+	tableName string
+	lookups   flight[lookupAnswer]
+	tablets   atomic.Pointer[[]*tablet] // ordered by start, disjoint; the slice is never changed
+
+	mu        sync.Mutex // guards replacing tablets
+	deleted   *Error     // the master says that there is no such table
+	refreshed time.Time
+}
+
+// lookupAnswer is the master's answer to one question.
+type lookupAnswer struct {
+	from    []byte
+	tablets []*tablet
+}
+
+// locationsOf returns the cache of a table, shared by all that opened it.
+func (c *Client) locationsOf(tableID, tableName string) *locations {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l := c.locations[tableID]
+	if l == nil {
+		l = &locations{c: c, tableID: tableID, tableName: tableName}
+		l.tablets.Store(&[]*tablet{})
+		c.locations[tableID] = l
+	}
+	return l
+}
+
+func (c *Client) forgetTable(tableID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.locations, tableID)
+}
+
+// find returns the tablet that holds a partition key if it is known.
+func (l *locations) find(key []byte) *tablet {
+	tablets := *l.tablets.Load()
+	i := sort.Search(len(tablets), func(i int) bool { return bytes.Compare(tablets[i].start, key) > 0 })
+	if i == 0 || !tablets[i-1].contains(key) {
+		return nil
+	}
+	return tablets[i-1]
+}
+
+// locate returns the tablet that holds a partition key and asks the master if it must. That there is none is a
+// CodeRowNotInPartition.
+func (l *locations) locate(ctx context.Context, key []byte) (*tablet, error) {
+	if t := l.find(key); t != nil {
+		return t, nil
+	}
+	t, err := l.seek(ctx, key)
+	switch {
+	case err != nil:
+		return nil, err
+	case t == nil || !t.contains(key):
+		return nil, status.New(status.RowNotInPartition, "table %q has no tablet for partition key %x", l.tableName, key)
+	}
+	return t, nil
+}
+
+// seek returns the first tablet that reaches beyond a partition key, nil if there is none.
+func (l *locations) seek(ctx context.Context, key []byte) (*tablet, error) {
+	ctx, cancel := withTimeout(ctx, l.c.opts.Timeout)
+	defer cancel()
+	r := l.c.newRetry()
+	for {
+		if t := l.find(key); t != nil {
+			return t, nil
+		}
+		answer, err := l.lookup(key).wait(ctx)
+		switch {
+		case err == nil && bytes.Equal(answer.from, key):
+			for _, t := range answer.tablets {
+				if t.endsAfter(key) {
+					return t, nil
+				}
+			}
+			return nil, nil
+		case err == nil: // the answer was to another caller's question, and may cover ours
+			continue
+		case ctx.Err() == nil && !retriableSearch(err):
+			return nil, err
+		case ctx.Err() == nil:
+			r.blocked(err)
+		}
+		if perr := r.pause(ctx, 0); perr != nil {
+			return nil, r.failure(ctx, fmt.Sprintf("locate a tablet of table %q", l.tableName))
+		}
+	}
+}
+
+// lookup asks the master for the tablets from a partition key on, or joins the question that is under way.
+func (l *locations) lookup(key []byte) *run[lookupAnswer] {
+	key = bytes.Clone(key)
+	return l.lookups.start(l.c, l.c.opts.AttemptTimeout, func(ctx context.Context) (lookupAnswer, error) {
+		answer, err := l.ask(ctx, key, lookupTablets)
+		if err != nil {
+			if status.CodeOf(err) == status.TableNotFound {
+				l.markDeleted(err)
+			}
+			return lookupAnswer{}, err
+		}
+		return lookupAnswer{from: key, tablets: l.merge(key, answer)}, nil
+	})
+}
+
+func (l *locations) ask(ctx context.Context, key []byte, most int) (*nyalav1.GetTableLocationsResponse, error) {
+	var answer *nyalav1.GetTableLocationsResponse
+	what := fmt.Sprintf("locate the tablets of table %q", l.tableName)
+	err := l.c.callMaster(ctx, what, func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) (err error) {
+		answer, err = m.GetTableLocations(ctx, &nyalav1.GetTableLocationsRequest{
+			Table: &nyalav1.TableIdentifier{Id: l.tableID}, PartitionKeyStart: key, MaxTablets: uint32(most),
+		})
+		return err
+	})
+	return answer, err
+}
+
+// refresh asks for a tablet's locations again. Nobody waits: those that try the tablet see what has come when they try again.
+func (l *locations) refresh(t *tablet) {
+	l.mu.Lock()
+	due := time.Since(l.refreshed) >= refreshGap
+	if due {
+		l.refreshed = time.Now()
+	}
+	l.mu.Unlock()
+	if due {
+		l.lookup(t.start)
+	}
+}
+
+func (l *locations) markDeleted(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deleted = status.Wrap(status.TableNotFound, err, "table %q", l.tableName)
+}
+
+// fate says why a tablet isn't there any more; nil as long as it is.
+func (l *locations) fate(t *tablet) *Error {
+	l.mu.Lock()
+	deleted := l.deleted
+	l.mu.Unlock()
+	if deleted != nil {
+		return deleted
+	}
+	if t.isGone() {
+		return status.New(status.TabletNotFound, "tablet %s of table %q no longer exists", t.id, l.tableName)
+	}
+	return nil
+}
+
+// merge takes over an answer to the question for the tablets from a key on, and returns its tablets in order. Tablets known
+// before keep their identity; those that the answer's span should have held but didn't are gone.
+func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse) []*tablet {
+	ttl := time.Duration(answer.GetTtlMs()) * time.Millisecond
+	if ttl == 0 {
+		ttl = defaultLocationTTL
+	}
+	expires := time.Now().Add(ttl)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old := *l.tablets.Load()
+	byID := make(map[string]*tablet, len(old))
+	for _, t := range old {
+		byID[t.id] = t
+	}
+	fresh := make([]*tablet, 0, len(answer.GetTablets()))
+	for _, p := range answer.GetTablets() {
+		t := byID[p.GetTabletId()]
+		if t == nil {
+			t = &tablet{
+				id: p.GetTabletId(), start: p.GetPartition().GetPartitionKeyStart(),
+				end: p.GetPartition().GetPartitionKeyEnd(), hash: p.GetPartition().GetHashBuckets(),
+			}
+		}
+		t.update(p.GetReplicas(), expires)
+		fresh = append(fresh, t)
+		delete(byID, t.id)
+	}
+	slices.SortFunc(fresh, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
+	span := answeredSpan(from, fresh, answer.GetHasMore())
+	all := slices.Clone(fresh)
+	for _, t := range byID {
+		if span.overlaps(t) {
+			t.vanish()
+			continue
+		}
+		all = append(all, t)
+	}
+	slices.SortFunc(all, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
+	l.tablets.Store(&all)
+	return fresh
+}
+
+// keySpan is the partition keys from start to end, without end where there is none.
+type keySpan struct {
+	start, end []byte
+	toTheEnd   bool
+}
+
+// answeredSpan is the keys for which an answer named every tablet.
+func answeredSpan(from []byte, tablets []*tablet, more bool) keySpan {
+	s := keySpan{start: from}
+	if len(tablets) == 0 {
+		s.toTheEnd = !more
+		s.end = from
+		return s
+	}
+	if first := tablets[0]; bytes.Compare(first.start, from) < 0 {
+		s.start = first.start
+	}
+	s.end = tablets[len(tablets)-1].end
+	s.toTheEnd = !more || len(s.end) == 0
+	return s
+}
+
+func (s keySpan) overlaps(t *tablet) bool {
+	return t.endsAfter(s.start) && (s.toTheEnd || bytes.Compare(t.start, s.end) < 0)
+}
+
+// Tablet is one tablet of a table and where its replicas are, as the master says.
+type Tablet struct {
+	ID string
+	// HashBuckets has the tablet's bucket of each hash dimension.
+	HashBuckets []uint32
+	// PartitionKeyStart (inclusive) and PartitionKeyEnd (exclusive, empty: no bound) are its share of the partition keys.
+	PartitionKeyStart, PartitionKeyEnd []byte
+	Replicas                           []Replica
+}
+
+// Replica is one replica of a tablet.
+type Replica struct {
+	ID       uint64
+	ServerID string
+	Address  string
+	Role     Role
+}
+
+// Role is what a replica is in its tablet's Raft group.
+type Role = nyalav1.Role
+
+// The roles of replicas.
+const (
+	RoleLeader   = nyalav1.Role_ROLE_LEADER
+	RoleFollower = nyalav1.Role_ROLE_FOLLOWER
+	RoleLearner  = nyalav1.Role_ROLE_LEARNER
+)
+
+// Leader returns the replica that leads, false if the master knows of none.
+func (t *Tablet) Leader() (Replica, bool) {
+	i := slices.IndexFunc(t.Replicas, func(r Replica) bool { return r.Role == RoleLeader })
+	if i < 0 {
+		return Replica{}, false
+	}
+	return t.Replicas[i], true
+}
+
+// Tablets asks the master for all tablets of a table, in the order of their partition keys.
+func (c *Client) Tablets(ctx context.Context, table *Table) ([]Tablet, error) {
+	var tablets []Tablet
+	var from []byte
+	for {
+		answer, err := table.locations.ask(ctx, from, lookupTablets)
+		if err != nil {
+			return nil, err
+		}
+		page := answer.GetTablets()
+		for _, p := range page {
+			t := Tablet{
+				ID: p.GetTabletId(), HashBuckets: p.GetPartition().GetHashBuckets(),
+				PartitionKeyStart: p.GetPartition().GetPartitionKeyStart(),
+				PartitionKeyEnd:   p.GetPartition().GetPartitionKeyEnd(),
+			}
+			for _, r := range p.GetReplicas() {
+				t.Replicas = append(t.Replicas, Replica{
+					ID: r.GetReplicaId(), ServerID: r.GetServerId(), Address: r.GetAddress(), Role: r.GetRole(),
+				})
+			}
+			tablets = append(tablets, t)
+		}
+		if !answer.GetHasMore() || len(page) == 0 {
+			return tablets, nil
+		}
+		if from = page[len(page)-1].GetPartition().GetPartitionKeyEnd(); len(from) == 0 {
+			return tablets, nil
+		}
+	}
+}

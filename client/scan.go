@@ -1,0 +1,286 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// ReadMode says which moment a scan reads.
+type ReadMode int
+
+const (
+	// ReadLatest sees every write that was acknowledged, to anybody, before the scan came to the tablet. Leaders serve it.
+	ReadLatest ReadMode = iota
+	// ReadAtSnapshot sees, in all tablets, the writes with timestamps below ScanOptions.SnapshotTimestamp. Any replica serves
+	// it.
+	ReadAtSnapshot
+)
+
+// ReplicaChoice says which replica of each tablet a scan reads.
+type ReplicaChoice int
+
+const (
+	// LeaderReplica is the tablet's leader; a snapshot goes to another replica while the leader can't be reached.
+	LeaderReplica ReplicaChoice = iota
+	// ClosestReplica is one on this machine if there is any, else any. It needs ReadAtSnapshot.
+	ClosestReplica
+)
+
+// ScanOptions say what to read. The zero value reads all columns of all rows, as they are now.
+type ScanOptions struct {
+	// Columns to return, in this order; empty: all.
+	Columns []string
+	// CountOnly returns batches without columns: only their Rows tells something.
+	CountOnly bool
+	// Predicates must all hold for a row. Table.Predicate makes one.
+	Predicates []Predicate
+	// Limit is the most rows to return; 0: all.
+	Limit    uint64
+	ReadMode ReadMode
+	// SnapshotTimestamp goes with ReadAtSnapshot; 0: the present, which the first tablet's server names.
+	SnapshotTimestamp Timestamp
+	Replica           ReplicaChoice
+	// ServerID asks the replicas on this tablet server alone, where not empty. It needs ReadAtSnapshot.
+	ServerID string
+	// TabletID reads this one tablet, where not empty.
+	TabletID string
+	// BatchSizeBytes is about how much a batch holds; 0: the server's default, 1 MiB.
+	BatchSizeBytes int
+}
+
+// scanSpec is ScanOptions, checked, in the form that requests take.
+type scanSpec struct {
+	options    ScanOptions
+	columns    []string
+	positions  []int
+	predicates []*nyalav1.Predicate
+}
+
+func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
+	fault := func(format string, args ...any) (*scanSpec, error) {
+		return nil, status.New(status.InvalidScanSpec, "scan of table %q: %s", t.info.Name, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case o.ReadMode != ReadLatest && o.ReadMode != ReadAtSnapshot:
+		return fault("unknown read mode %d", o.ReadMode)
+	case o.ReadMode == ReadLatest && (o.Replica != LeaderReplica || o.ServerID != ""):
+		return fault("only a leader serves ReadLatest: use ReadAtSnapshot to choose a replica")
+	case o.ReadMode == ReadLatest && o.SnapshotTimestamp != 0:
+		return fault("a snapshot timestamp needs ReadAtSnapshot")
+	case o.BatchSizeBytes < 0:
+		return fault("a batch of %d bytes", o.BatchSizeBytes)
+	case o.CountOnly && len(o.Columns) > 0:
+		return fault("CountOnly returns no columns, but %d are asked for", len(o.Columns))
+	}
+	o.BatchSizeBytes = min(o.BatchSizeBytes, t.c.opts.MaxMessageSize/4)
+	spec := &scanSpec{options: o}
+	if !o.CountOnly {
+		spec.columns = o.Columns
+		if len(spec.columns) == 0 {
+			for _, col := range t.schema.Columns() {
+				spec.columns = append(spec.columns, col.Name)
+			}
+		}
+	}
+	for k, name := range spec.columns {
+		i, err := t.column(name)
+		if err != nil {
+			return nil, err
+		}
+		if slices.Contains(spec.columns[:k], name) {
+			return fault("column %q is asked for twice", name)
+		}
+		spec.positions = append(spec.positions, i)
+	}
+	for _, p := range o.Predicates {
+		if _, err := p.Bind(t.schema); err != nil {
+			return nil, status.Wrap(status.CodeOf(err), err, "scan of table %q", t.info.Name)
+		}
+		spec.predicates = append(spec.predicates, p.ToProto())
+	}
+	return spec, nil
+}
+
+// Comparison is what a Predicate tests.
+type Comparison int
+
+// The comparisons. NULL matches IsNull alone.
+const (
+	Equal Comparison = iota
+	Less
+	LessEqual
+	Greater
+	GreaterEqual
+	IsNull
+	IsNotNull
+)
+
+// Predicate returns the condition that a column's cell compares with value in the given way; value is converted as
+// Operation.Set does, and ignored by IsNull and IsNotNull.
+func (t *Table) Predicate(column string, comparison Comparison, value any) (Predicate, error) {
+	i, err := t.column(column)
+	if err != nil {
+		return Predicate{}, err
+	}
+	col := t.schema.Column(i)
+	switch comparison {
+	case IsNull:
+		return schema.IsNull(col), nil
+	case IsNotNull:
+		return schema.IsNotNull(col), nil
+	default:
+	}
+	v, err := convert(col, value)
+	if err != nil {
+		return Predicate{}, err
+	}
+	if v.IsNull() {
+		return Predicate{}, status.New(status.InvalidScanSpec, "column %q: NULL compares with nothing: use IsNull", column)
+	}
+	if _, err := col.ValueBytes(v); err != nil {
+		return Predicate{}, err
+	}
+	switch comparison {
+	case Equal:
+		return schema.Equal(col, v), nil
+	case Less:
+		return schema.Less(col, v), nil
+	case LessEqual:
+		return schema.LessEqual(col, v), nil
+	case Greater:
+		return schema.Greater(col, v), nil
+	case GreaterEqual:
+		return schema.GreaterEqual(col, v), nil
+	default:
+		return Predicate{}, status.New(status.InvalidArgument, "unknown comparison %d", comparison)
+	}
+}
+
+// Scanner reads a table, tablet after tablet in the order of partition keys, the rows of each in the order of their primary
+// keys. It isn't safe for concurrent use.
+//
+// If a server fails, the scan goes on at another replica right after the last row that it returned, at the snapshot that it
+// had in that tablet: no row is repeated or left out.
+type Scanner struct {
+	t        *Table
+	spec     *scanSpec
+	cursor   []byte // partition key from which the next tablet is sought
+	cur      *tabletScan
+	snapshot Timestamp
+	returned uint64
+	err      error
+}
+
+// Scan returns a scanner; nothing is read before its first Next. Close it if it isn't read to the end.
+func (t *Table) Scan(_ context.Context, o ScanOptions) (*Scanner, error) {
+	spec, err := t.scanSpec(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Scanner{t: t, spec: spec, snapshot: o.SnapshotTimestamp}, nil
+}
+
+// Next returns the next batch, which holds at least one row, or io.EOF after the last. The caller releases the batch. After
+// any other error the scanner can't go on, unless ctx ended: a Next with another ctx then goes on where this one was.
+func (s *Scanner) Next(ctx context.Context) (*Batch, error) {
+	for s.err == nil {
+		if s.cur == nil {
+			if err := s.nextTablet(ctx); err != nil {
+				return nil, s.fail(ctx, err)
+			}
+			continue
+		}
+		resp, err := s.cur.next(ctx)
+		if err != nil {
+			return nil, s.fail(ctx, err)
+		}
+		if s.spec.options.ReadMode == ReadAtSnapshot {
+			s.snapshot = s.cur.snapshot
+		}
+		if s.cur.finished {
+			s.endTablet()
+		}
+		if resp.GetNumRows() == 0 {
+			continue
+		}
+		b, err := s.batch(resp)
+		if err != nil {
+			return nil, s.fail(ctx, err)
+		}
+		return b, nil
+	}
+	return nil, s.err
+}
+
+// fail keeps an error for good, but for one that comes from the caller's context.
+func (s *Scanner) fail(ctx context.Context, err error) error {
+	if ctx.Err() == nil || s.t.c.isClosed() {
+		s.err = err
+		s.Close()
+		s.err = err
+	}
+	return err
+}
+
+// nextTablet begins with the tablet at the cursor; past the last one it ends the scan.
+func (s *Scanner) nextTablet(ctx context.Context) error {
+	for {
+		t, err := s.t.locations.seek(ctx, s.cursor)
+		switch {
+		case err != nil:
+			return err
+		case t == nil && s.spec.options.TabletID != "":
+			return status.New(status.TabletNotFound, "table %q has no tablet %s", s.t.info.Name, s.spec.options.TabletID)
+		case t == nil:
+			s.err = io.EOF
+			return nil
+		case s.spec.options.TabletID == "" || s.spec.options.TabletID == t.id:
+			s.cur = newTabletScan(s.t, s.spec, t, s.snapshot, s.returned)
+			return nil
+		}
+		if s.cursor = t.end; len(t.end) == 0 {
+			return status.New(status.TabletNotFound, "table %q has no tablet %s", s.t.info.Name, s.spec.options.TabletID)
+		}
+	}
+}
+
+// endTablet moves the cursor past the tablet that has been read.
+func (s *Scanner) endTablet() {
+	s.returned += s.cur.rows
+	s.cursor = s.cur.tablet.end
+	s.cur = nil
+	limit := s.spec.options.Limit
+	if len(s.cursor) == 0 || s.spec.options.TabletID != "" || (limit > 0 && s.returned >= limit) {
+		s.err = io.EOF
+	}
+}
+
+// batch decodes an answer.
+func (s *Scanner) batch(resp *nyalav1.ScanResponse) (*Batch, error) {
+	b, err := decodeBatch(s.t.schema, s.spec.positions, resp)
+	if err != nil {
+		return nil, status.Wrap(status.Corruption, err, "scan of table %q", s.t.info.Name)
+	}
+	return b, nil
+}
+
+// SnapshotTimestamp returns the snapshot of a ReadAtSnapshot scan: the one asked for, or the one that the first answer named
+// (0 before it).
+func (s *Scanner) SnapshotTimestamp() Timestamp { return s.snapshot }
+
+// Close ends the scan, and lets the server forget it. It may be called more than once. Batches stay valid until released.
+func (s *Scanner) Close() {
+	if s.cur != nil {
+		s.cur.close()
+		s.cur = nil
+	}
+	if s.err == nil {
+		s.err = status.New(status.IllegalState, "the scanner is closed")
+	}
+}

@@ -1,0 +1,266 @@
+package client
+
+import (
+	"context"
+	"sync"
+
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// FlushMode says when a Session's operations go to the servers.
+type FlushMode int
+
+const (
+	// SyncFlush writes each operation before Apply returns.
+	SyncFlush FlushMode = iota
+	// ManualFlush keeps operations until Flush.
+	ManualFlush
+)
+
+// SessionOptions say how a Session writes. Fields left zero take the defaults named beside them.
+type SessionOptions struct {
+	Flush FlushMode
+	// BatchRows and BatchBytes bound one request to one tablet; a single row may be larger. Default: 10,000 rows, 1 MiB.
+	BatchRows, BatchBytes int
+	// BufferBytes bounds what a session with ManualFlush keeps: beyond it Apply returns ErrBufferFull. Default: 64 MiB.
+	BufferBytes int
+	// MaxInFlight bounds how many tablets are written to at once. Default: 16.
+	MaxInFlight int
+	// CommitWait makes servers answer only when a write's timestamp is past on every clock.
+	CommitWait bool
+}
+
+func (o SessionOptions) withDefaults(c Options) SessionOptions {
+	setDefault(&o.BatchRows, 10_000)
+	setDefault(&o.BatchBytes, 1<<20)
+	setDefault(&o.BufferBytes, 64<<20)
+	setDefault(&o.MaxInFlight, 16)
+	o.BatchBytes = min(o.BatchBytes, c.MaxMessageSize-requestOverhead)
+	return o
+}
+
+// Session writes rows. It is safe for concurrent use. Operations on one key take effect in the order of Apply; between keys
+// there is no order, and no atomicity beyond the single row.
+//
+// Each request is sent under a number of its own, again under the same number if its answer is lost, and applied once.
+type Session struct {
+	c    *Client
+	opts SessionOptions
+
+	flushing chan struct{} // holds a token while a flush is under way
+
+	mu       sync.Mutex
+	closed   bool
+	applied  uint64 // operations taken so far
+	buffered int    // bytes
+	tables   map[*Table]*tableBuffer
+	order    []*tabletBuffer // those with operations, in the order of their first
+	free     map[*Table][]*batch
+	lastTS   Timestamp
+}
+
+// NewSession returns a session. It holds nothing that needs closing unless operations are buffered.
+func (c *Client) NewSession(o SessionOptions) *Session {
+	return &Session{
+		c: c, opts: o.withDefaults(c.opts), flushing: make(chan struct{}, 1),
+		tables: make(map[*Table]*tableBuffer), free: make(map[*Table][]*batch),
+	}
+}
+
+// LastTimestamp returns the highest timestamp of this session's writes; 0: none so far. A snapshot at the next timestamp
+// (LastTimestamp()+1) holds them.
+func (s *Session) LastTimestamp() Timestamp {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lastTS
+}
+
+// Apply takes an operation. In SyncFlush it returns once the row is written, or with a *RowError. In ManualFlush it checks
+// the operation and keeps a copy; nothing is sent before Flush, but where the row belongs may be asked of the master. An
+// operation with a fault that shows without the server (a missing key column, NULL where it can't be, a cell too large) is
+// refused with an *Error and not taken.
+func (s *Session) Apply(ctx context.Context, op *Operation) error {
+	if op.table.c != s.c {
+		return status.New(status.InvalidArgument, "the operation's table %q was opened by another client", op.table.info.Name)
+	}
+	if s.opts.Flush == SyncFlush {
+		return s.applySync(ctx, op)
+	}
+	return s.applyBuffered(ctx, op)
+}
+
+func (s *Session) applySync(ctx context.Context, op *Operation) error {
+	ctx, cancel := withTimeout(ctx, s.c.opts.Timeout)
+	defer cancel()
+	tb := newTableBuffer(op.table)
+	t, err := tb.locate(ctx, op)
+	if err != nil {
+		return err
+	}
+	b := newBatch(op.table)
+	if err := b.append(op, op.encodedSize(), 0, s.c.opts.MaxMessageSize); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return sessionClosed()
+	}
+	b.index[0] = s.applied
+	s.applied++
+	s.mu.Unlock()
+	rowErrors, _ := s.send(ctx, t, b)
+	if len(rowErrors) > 0 {
+		return &rowErrors[0]
+	}
+	return nil
+}
+
+func (s *Session) applyBuffered(ctx context.Context, op *Operation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tb := s.tables[op.table]
+	if tb == nil {
+		tb = newTableBuffer(op.table)
+		s.tables[op.table] = tb
+	}
+	t, err := tb.find(op)
+	for err == nil && t == nil {
+		// The master must be asked. Nobody else should wait for that, so the lock is let go; the buffer's scratch memory may
+		// be another's meanwhile, hence a new look afterwards.
+		s.mu.Unlock()
+		_, err = newTableBuffer(op.table).locate(ctx, op)
+		s.mu.Lock()
+		if err == nil {
+			t, err = tb.find(op)
+		}
+	}
+	switch {
+	case err != nil:
+		return err
+	case s.closed:
+		return sessionClosed()
+	case s.buffered >= s.opts.BufferBytes:
+		return &Error{
+			Code: status.TooBusy, Err: ErrBufferFull,
+			Msg: ErrBufferFull.Error() + ": call Flush, then apply the operation again",
+		}
+	}
+	return s.bufferLocked(tb, t, op)
+}
+
+// bufferLocked appends the operation to its tablet's last batch, or to a new one where that is full.
+func (s *Session) bufferLocked(tb *tableBuffer, t *tablet, op *Operation) error {
+	buf := tb.tablets[t]
+	if buf == nil {
+		buf = &tabletBuffer{tablet: t}
+		tb.tablets[t] = buf
+	}
+	size := op.encodedSize()
+	if len(buf.batches) == 0 || !buf.last().fits(size, s.opts) {
+		b := s.newBatchLocked(op.table)
+		if err := b.append(op, size, s.applied, s.c.opts.MaxMessageSize); err != nil {
+			s.recycleLocked(b)
+			return err
+		}
+		if len(buf.batches) == 0 {
+			s.order = append(s.order, buf)
+		}
+		buf.batches = append(buf.batches, b)
+	} else if err := buf.last().append(op, size, s.applied, s.c.opts.MaxMessageSize); err != nil {
+		return err
+	}
+	s.buffered += size
+	s.applied++
+	return nil
+}
+
+// Buffered returns how many operations wait for a Flush, and their bytes.
+func (s *Session) Buffered() (rows, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, buf := range s.order {
+		for _, b := range buf.batches {
+			rows += b.enc.Len()
+		}
+	}
+	return rows, s.buffered
+}
+
+// Close flushes what is buffered, as Flush does; the session takes no operations from then on.
+func (s *Session) Close(ctx context.Context) ([]RowError, error) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.Flush(ctx)
+}
+
+func sessionClosed() error { return status.New(status.IllegalState, "the session is closed") }
+
+// maxFreeBatches bounds the batches that a session keeps for reuse, per table.
+const maxFreeBatches = 64
+
+func (s *Session) newBatchLocked(t *Table) *batch {
+	free := s.free[t]
+	if len(free) == 0 {
+		return newBatch(t)
+	}
+	b := free[len(free)-1]
+	s.free[t] = free[:len(free)-1]
+	return b
+}
+
+func (s *Session) recycleLocked(b *batch) {
+	if len(s.free[b.table]) < maxFreeBatches {
+		b.reset()
+		s.free[b.table] = append(s.free[b.table], b)
+	}
+}
+
+// tableBuffer is what a session holds per table.
+type tableBuffer struct {
+	table   *Table
+	tablets map[*tablet]*tabletBuffer
+
+	cells []byte
+	ends  []int
+	key   []byte
+	cell  func(i int) []byte
+}
+
+func newTableBuffer(t *Table) *tableBuffer {
+	tb := &tableBuffer{table: t, tablets: make(map[*tablet]*tabletBuffer)}
+	tb.cell = func(i int) []byte {
+		start := 0
+		if i > 0 {
+			start = tb.ends[i-1]
+		}
+		return tb.cells[start:tb.ends[i]]
+	}
+	return tb
+}
+
+// partitionKey computes the operation's partition key into tb.key.
+func (tb *tableBuffer) partitionKey(op *Operation) (err error) {
+	if tb.cells, tb.ends, err = op.keyCells(tb.cells[:0], tb.ends[:0]); err != nil {
+		return err
+	}
+	tb.key = tb.table.partition.PartitionKey(tb.table.schema, tb.cell, tb.key[:0])
+	return nil
+}
+
+// find returns the operation's tablet, nil if the master must be asked.
+func (tb *tableBuffer) find(op *Operation) (*tablet, error) {
+	if err := tb.partitionKey(op); err != nil {
+		return nil, err
+	}
+	return tb.table.locations.find(tb.key), nil
+}
+
+// locate returns the operation's tablet.
+func (tb *tableBuffer) locate(ctx context.Context, op *Operation) (*tablet, error) {
+	if err := tb.partitionKey(op); err != nil {
+		return nil, err
+	}
+	return tb.table.locations.locate(ctx, tb.key)
+}

@@ -1,0 +1,282 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"time"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// closeTimeout bounds the word to a server that a scanner isn't needed any more; without it the server finds out itself.
+const closeTimeout = 2 * time.Second
+
+// tabletScan reads one tablet.
+type tabletScan struct {
+	t      *Table
+	spec   *scanSpec
+	tablet *tablet
+	limit  uint64 // 0: none
+
+	// snapshot is 0 until the first answer where the server is to choose.
+	snapshot Timestamp
+	opened   bool // an answer has come: from now on the scan is one at snapshot, whatever it was before
+	lastKey  []byte
+	rows     uint64
+	finished bool
+
+	// The open scanner, while scannerID is set.
+	server    replica
+	scannerID []byte
+	callSeq   uint32
+}
+
+// newTabletScan begins with a tablet. Returned is how many rows the tablets before it gave.
+func newTabletScan(t *Table, spec *scanSpec, tb *tablet, snapshot Timestamp, returned uint64) *tabletScan {
+	ts := &tabletScan{t: t, spec: spec, tablet: tb}
+	if spec.options.ReadMode == ReadAtSnapshot {
+		ts.snapshot = snapshot
+	}
+	if limit := spec.options.Limit; limit > 0 {
+		ts.limit = limit - returned
+	}
+	return ts
+}
+
+// next returns the next answer, which may hold no row. Finished says that it is the tablet's last.
+func (ts *tabletScan) next(ctx context.Context) (*nyalav1.ScanResponse, error) {
+	c := ts.t.c
+	ctx, cancel := withTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	r := c.newRetry()
+	tried := make(map[string]bool, 3)
+	for {
+		resp, verdict, err := ts.once(ctx, r, tried)
+		switch {
+		case err == nil:
+			ts.accept(resp)
+			return resp, nil
+		case verdict == giveUp:
+			return nil, err
+		case verdict == nextReplica && ctx.Err() == nil:
+			continue
+		}
+		limit := leaderlessBackoff
+		if verdict == sameReplica {
+			limit = 0
+		} else {
+			ts.t.locations.refresh(ts.tablet)
+		}
+		if perr := r.pause(ctx, limit); perr != nil {
+			return nil, r.failure(ctx, fmt.Sprintf("scan tablet %s of table %q", ts.tablet.id, ts.t.info.Name))
+		}
+		clear(tried)
+	}
+}
+
+// accept takes over what an answer says about where the scan is.
+func (ts *tabletScan) accept(resp *nyalav1.ScanResponse) {
+	if !ts.opened {
+		ts.opened = true
+		ts.snapshot = Timestamp(resp.GetSnapshotTimestamp())
+	}
+	if n := ts.limit - ts.rows; ts.limit > 0 && resp.GetNumRows() > n {
+		resp.NumRows = n // decodeBatch cuts the rows
+	}
+	ts.rows += resp.GetNumRows()
+	if resp.LastPrimaryKey != nil {
+		ts.lastKey = resp.LastPrimaryKey
+	}
+	ts.t.c.ObserveTimestamp(Timestamp(resp.GetPropagatedTimestamp()))
+	more := resp.GetHasMoreResults()
+	if ts.limit > 0 && ts.rows >= ts.limit {
+		if more {
+			ts.close()
+		}
+		more = false
+	}
+	if !more {
+		ts.finished = true
+		ts.scannerID = nil
+	}
+}
+
+// once tries one server: the one with the open scanner, else a replica that this round hasn't tried.
+func (ts *tabletScan) once(ctx context.Context, r *retry, tried map[string]bool) (*nyalav1.ScanResponse, verdict, *Error) {
+	c := ts.t.c
+	opening := ts.scannerID == nil
+	if opening {
+		if err := ts.t.locations.fate(ts.tablet); err != nil {
+			return nil, giveUp, err
+		}
+		if ts.tablet.expired() {
+			ts.t.locations.refresh(ts.tablet)
+		}
+		target, ok := ts.pick(tried)
+		if !ok {
+			return nil, ts.noReplica(ctx, r, len(tried)), status.New(status.ServiceUnavailable, "no replica left to try")
+		}
+		ts.server = target
+	}
+	cc, err := c.conns.get(ts.server.addr)
+	if err != nil {
+		return nil, giveUp, asCallError(err).fault
+	}
+	attempt, cancel := context.WithTimeout(ctx, c.opts.AttemptTimeout)
+	defer cancel()
+	resp, err := nyalav1.NewTabletServiceClient(cc).Scan(attempt, ts.request(opening))
+	if err == nil {
+		if opening {
+			ts.callSeq = 0
+			if ts.mode() == nyalav1.ReadMode_READ_MODE_READ_LATEST {
+				ts.tablet.led(ts.server.server)
+			}
+		}
+		ts.callSeq++
+		if resp.GetHasMoreResults() && opening {
+			ts.scannerID = bytes.Clone(resp.GetScannerId())
+		}
+		return resp, giveUp, nil
+	}
+	cerr := asCallError(err)
+	r.failed(fmt.Sprintf("server %s (%s)", ts.server.server, ts.server.addr), cerr)
+	ts.scannerID = nil // whatever it was, its answer may be lost: another scanner goes on after the last row that came
+	return nil, ts.judge(cerr, opening, tried), cerr.fault
+}
+
+// mode is how the tablet is to be opened now.
+func (ts *tabletScan) mode() nyalav1.ReadMode {
+	if ts.spec.options.ReadMode == ReadLatest && !ts.opened {
+		return nyalav1.ReadMode_READ_MODE_READ_LATEST
+	}
+	return nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT
+}
+
+func (ts *tabletScan) request(opening bool) *nyalav1.ScanRequest {
+	req := &nyalav1.ScanRequest{BatchSizeBytes: uint32(ts.spec.options.BatchSizeBytes)}
+	if !opening {
+		req.Target = &nyalav1.ScanRequest_ScannerId{ScannerId: ts.scannerID}
+		req.CallSeqId = ts.callSeq
+		return req
+	}
+	scan := &nyalav1.NewScan{
+		TabletId:            ts.tablet.id,
+		Columns:             ts.spec.columns,
+		CountOnly:           ts.spec.options.CountOnly,
+		Predicates:          ts.spec.predicates,
+		ReadMode:            ts.mode(),
+		PropagatedTimestamp: ts.t.c.latest.Load(),
+		LastPrimaryKey:      ts.lastKey,
+		SchemaVersion:       ts.t.schema.Version(),
+	}
+	if ts.limit > 0 {
+		scan.Limit = ts.limit - ts.rows
+	}
+	if scan.ReadMode == nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT {
+		scan.SnapshotTimestamp = uint64(ts.snapshot)
+	}
+	req.Target = &nyalav1.ScanRequest_NewScan{NewScan: scan}
+	return req
+}
+
+// pick chooses the replica to open a scanner at.
+func (ts *tabletScan) pick(tried map[string]bool) (replica, bool) {
+	o := ts.spec.options
+	if o.ServerID == "" && o.Replica == LeaderReplica {
+		return ts.tablet.pickWriter(tried)
+	}
+	replicas, _ := ts.tablet.locationsNow()
+	if o.ServerID != "" {
+		for _, r := range replicas {
+			if r.server == o.ServerID && !tried[r.server] {
+				return r, true
+			}
+		}
+		return replica{}, false
+	}
+	return pick(replicas, tried, func(r replica) int {
+		switch {
+		case r.learner:
+			return 2
+		case ts.t.c.isLocal(r.addr):
+			return 0
+		}
+		return 1
+	})
+}
+
+// noReplica says how to go on where no replica is left in this round, of which some have been tried.
+func (ts *tabletScan) noReplica(ctx context.Context, r *retry, tried int) verdict {
+	if tried > 0 {
+		return nextRound
+	}
+	missing := status.New(status.ServiceUnavailable, "the master names no replica of tablet %s", ts.tablet.id)
+	if id := ts.spec.options.ServerID; id != "" {
+		missing = status.New(status.NotFound, "server %s has no replica of tablet %s", id, ts.tablet.id)
+	}
+	if r.last != nil && r.last.Error() == missing.Error() {
+		return nextRound
+	}
+	r.blocked(missing)
+	return nextRound
+}
+
+// judge learns from an error and says how to go on.
+func (ts *tabletScan) judge(err *callError, opening bool, tried map[string]bool) verdict {
+	c, server := ts.t.c, ts.server.server
+	c.logger.Debug("scan failed at a replica", "tablet_id", ts.tablet.id, "server_id", server, "code", err.code, "err", err.fault)
+	switch err.code {
+	case status.NotTheLeader:
+		ts.tablet.hint(server, err.fault.Leader, err.fault.Term)
+		tried[server] = true
+		return nextReplica
+	case status.ScannerExpired, status.InvalidScanCallSeqID:
+		if opening {
+			return giveUp
+		}
+		return nextReplica // the same server is as good as any
+	case status.TabletNotFound, status.TabletNotRunning, status.TabletFailed, status.WrongServerID, status.Clock:
+		ts.tablet.notLed(server)
+		tried[server] = true
+		return nextReplica
+	case status.TooBusy:
+		return sameReplica
+	}
+	switch {
+	case c.isClosed():
+		return giveUp
+	case err.local && (err.code == status.Aborted || err.code == status.TimedOut), err.unreachable():
+		ts.tablet.notLed(server)
+		tried[server] = true
+		return nextReplica
+	case err.retriable():
+		return sameReplica
+	}
+	return giveUp
+}
+
+// close lets the server forget the open scanner; nobody waits for it.
+func (ts *tabletScan) close() {
+	id := ts.scannerID
+	if id == nil {
+		return
+	}
+	ts.scannerID = nil
+	c := ts.t.c
+	cc, err := c.conns.get(ts.server.addr)
+	if err != nil {
+		return
+	}
+	c.goroutine(func() {
+		ctx, cancel := context.WithTimeout(c.life, closeTimeout)
+		defer cancel()
+		_, err := nyalav1.NewTabletServiceClient(cc).Scan(ctx, &nyalav1.ScanRequest{
+			Target: &nyalav1.ScanRequest_ScannerId{ScannerId: id}, CallSeqId: ts.callSeq, CloseScanner: true,
+		})
+		if err != nil {
+			c.logger.Debug("closing a scanner failed; the server will expire it", "tablet_id", ts.tablet.id, "err", err)
+		}
+	})
+}

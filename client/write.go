@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"fmt"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// writeCall is one write RPC: encoded rows for one tablet, under one request number, sent until a server gives the final
+// answer.
+type writeCall struct {
+	table          *Table
+	tablet         *tablet
+	rows, indirect []byte
+	commitWait     bool
+}
+
+// write sends a batch. It tries, under the same number, whichever replica may lead, until one answers or ctx ends. The rows
+// may be reused once it has returned.
+func (c *Client) write(ctx context.Context, w writeCall) (*nyalav1.WriteResponse, *writeError) {
+	ctx, cancel := withTimeout(ctx, c.opts.Timeout)
+	defer cancel()
+	seq := c.requests.begin()
+	defer c.requests.complete(seq)
+	r := c.newRetry()
+	tried := make(map[string]bool, 3)
+	for {
+		resp, verdict, err := c.writeOnce(ctx, r, w, seq, tried)
+		switch {
+		case err == nil:
+			return resp, nil
+		case verdict == giveUp:
+			return nil, &writeError{fault: err, unknown: r.executed}
+		case verdict == nextReplica && ctx.Err() == nil:
+			continue
+		}
+		limit := leaderlessBackoff
+		if verdict == sameReplica {
+			limit = 0
+		} else {
+			w.table.locations.refresh(w.tablet)
+		}
+		if perr := r.pause(ctx, limit); perr != nil {
+			what := fmt.Sprintf("write to tablet %s of table %q", w.tablet.id, w.table.info.Name)
+			return nil, &writeError{fault: r.failure(ctx, what), unknown: r.executed}
+		}
+		clear(tried)
+	}
+}
+
+// verdict says what to do after a try that failed.
+type verdict int
+
+const (
+	giveUp      verdict = iota // the error is final
+	nextReplica                // another one may do, at once
+	nextRound                  // all have been tried: pause, then begin again with what has been learned meanwhile
+	sameReplica                // it was the right one, but busy: pause
+)
+
+// writeOnce tries one replica that this round hasn't tried yet.
+func (c *Client) writeOnce(ctx context.Context, r *retry, w writeCall, seq uint64, tried map[string]bool) (*nyalav1.WriteResponse, verdict, *Error) {
+	if err := w.table.locations.fate(w.tablet); err != nil {
+		return nil, giveUp, err
+	}
+	if w.tablet.expired() {
+		w.table.locations.refresh(w.tablet)
+	}
+	target, ok := w.tablet.pickWriter(tried)
+	if !ok {
+		if len(tried) == 0 {
+			r.blocked(status.New(status.ServiceUnavailable, "the master names no replica of tablet %s", w.tablet.id))
+		}
+		return nil, nextRound, status.New(status.ServiceUnavailable, "no replica left to try")
+	}
+	tried[target.server] = true
+	cc, err := c.conns.get(target.addr)
+	if err != nil {
+		return nil, giveUp, asCallError(err).fault
+	}
+	attempt, cancel := context.WithTimeout(ctx, c.opts.AttemptTimeout)
+	defer cancel()
+	resp, err := nyalav1.NewTabletServiceClient(cc).Write(attempt, &nyalav1.WriteRequest{
+		TabletId:            w.tablet.id,
+		SchemaVersion:       w.table.schema.Version(),
+		RowOperations:       &nyalav1.RowOperations{Rows: w.rows, IndirectData: w.indirect},
+		RequestId:           c.requests.id(seq),
+		PropagatedTimestamp: c.latest.Load(),
+		CommitWait:          w.commitWait,
+	})
+	if err == nil {
+		w.tablet.led(target.server)
+		c.ObserveTimestamp(Timestamp(resp.GetTimestamp()))
+		return resp, giveUp, nil
+	}
+	cerr := asCallError(err)
+	r.failed(fmt.Sprintf("server %s (%s)", target.server, target.addr), cerr)
+	return nil, c.judgeWrite(w.tablet, target, cerr), cerr.fault
+}
+
+// judgeWrite learns from a write's error and says how to go on.
+func (c *Client) judgeWrite(t *tablet, target replica, err *callError) verdict {
+	c.logger.Debug("write failed at a replica", "tablet_id", t.id, "server_id", target.server, "code", err.code, "err", err.fault)
+	switch err.code {
+	case status.NotTheLeader:
+		t.hint(target.server, err.fault.Leader, err.fault.Term)
+		return nextReplica
+	case status.TabletNotFound, status.TabletNotRunning, status.TabletFailed, status.WrongServerID, status.Clock:
+		t.notLed(target.server)
+		return nextReplica
+	case status.TooBusy, status.OutOfSpace:
+		return sameReplica
+	}
+	switch {
+	case c.isClosed():
+		return giveUp
+	case err.local && (err.code == status.Aborted || err.code == status.TimedOut), err.unreachable():
+		t.notLed(target.server)
+		return nextReplica
+	case err.retriable():
+		return sameReplica
+	}
+	return giveUp
+}
