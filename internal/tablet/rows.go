@@ -1,0 +1,231 @@
+package tablet
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// rowApplier turns the row operations of one log entry into row versions: at most one per key, whatever the operations on
+// it were. It works in three passes over flat memory that is kept from entry to entry:
+//
+//  1. decode: each operation's cells are encoded into the overlay's arena, its key is looked up in the overlay, and keys
+//     whose rows may or may not exist are noted. A fault of the whole request shows here, before anything was decided.
+//  2. ask: the store is asked for the noted keys, in key order, one seek each, which a bloom filter mostly answers.
+//  3. resolve: the operations are taken in their order, against what is known of each key by then.
+//
+// What comes out depends on the store's state and the entry alone.
+type rowApplier struct {
+	dec     schema.OpsDecoder
+	ops     []rowOp
+	touched []int32 // overlay entries, in the order of first touch
+	wanted  []int32
+	errs    []*nyalav1.RowError
+	seekKey []byte
+	counts  rowCounts
+}
+
+// rowOp is one operation between the passes.
+type rowOp struct {
+	entry          int32
+	index          uint32
+	typ            schema.OpType
+	full           bool // an insert or upsert that sets all columns
+	valOff, valLen int  // its version in the arena, header included
+}
+
+// rowCounts feed the metrics.
+type rowCounts struct {
+	inserted, upserted, updated, deleted, duplicateKey, failed uint64
+}
+
+// decode is the first pass. Its error fails the whole request.
+func (a *rowApplier) decode(plan *writePlan, o *overlay, ops *nyalav1.RowOperations) *status.Error {
+	a.ops, a.touched, a.wanted, a.errs = a.ops[:0], a.touched[:0], a.wanted[:0], nil
+	a.counts = rowCounts{}
+	a.dec.Reset(plan.from, ops.GetRows(), ops.GetIndirectData())
+	for {
+		op, err := a.dec.Next()
+		if err != nil {
+			return asStatus(err)
+		}
+		if op == nil {
+			return nil
+		}
+		if op.RowError != nil {
+			a.rowError(uint32(op.Index), op.RowError.Code, op.RowError.Msg)
+			continue
+		}
+		a.decodeOp(plan, o, op)
+	}
+}
+
+// Memory that a row applier keeps from batch to batch.
+const keepRowOps = 1 << 14
+
+// release lets go of what the last entry was made of.
+func (a *rowApplier) release() {
+	a.dec, a.errs = schema.OpsDecoder{}, nil
+	if cap(a.ops) > keepRowOps {
+		a.ops, a.touched, a.wanted = nil, nil, nil
+	}
+}
+
+func asStatus(err error) *status.Error {
+	return &status.Error{Code: status.MismatchedSchema, Msg: err.Error(), Err: err}
+}
+
+func (a *rowApplier) decodeOp(plan *writePlan, o *overlay, op *schema.DecodedOp) {
+	r := rowOp{index: uint32(op.Index), typ: op.Type, valOff: len(o.arena)}
+	if op.Type == schema.Insert || op.Type == schema.Upsert {
+		if r.full = plan.setsAll(op); !r.full {
+			if id, unset := plan.firstRequiredUnset(op); unset {
+				a.rowError(r.index, status.InvalidArgument, missingColumn(op.Type, id))
+				return
+			}
+		}
+	}
+	switch op.Type {
+	case schema.Insert:
+		o.arena = plan.appendWhole(appendVersionHeader(o.arena, wholeRow), op)
+	case schema.Upsert:
+		kind := someColumns
+		if r.full {
+			kind = wholeRow
+		}
+		o.arena = plan.appendSet(appendVersionHeader(o.arena, kind), op)
+	case schema.Update:
+		o.arena = plan.appendSet(appendVersionHeader(o.arena, someColumns), op)
+	case schema.Delete:
+		o.arena = appendVersionHeader(o.arena, deletedRow)
+	default:
+		a.rowError(r.index, status.NotSupported, fmt.Sprintf("%v isn't supported", op.Type))
+		return
+	}
+	r.valLen = len(o.arena) - r.valOff
+	keyOff := len(o.arena)
+	o.arena = plan.from.KeyOfOp(o.arena, op)
+	r.entry = o.entry(keyOff)
+	e := &o.entries[r.entry]
+	if e.op != o.op {
+		e.op, e.valLen, e.decided = o.op, 0, e.known
+		a.touched = append(a.touched, r.entry)
+	}
+	switch {
+	case r.full && r.typ == schema.Upsert:
+		e.decided = true
+	case !e.decided:
+		e.decided = true
+		a.wanted = append(a.wanted, r.entry)
+	}
+	a.ops = append(a.ops, r)
+}
+
+func missingColumn(t schema.OpType, id schema.ColumnID) string {
+	return fmt.Sprintf("%v in an older version of the schema leaves column id %d unset, which has no default", t, id)
+}
+
+func (a *rowApplier) rowError(index uint32, code status.Code, msg string) {
+	a.counts.failed++
+	a.errs = append(a.errs, &nyalav1.RowError{RowIndex: index, Code: nyalav1.ErrorCode(code), Message: msg})
+}
+
+// ask is the second pass. The iterator is over the tablet's committed rows.
+func (a *rowApplier) ask(t *Tablet, o *overlay, it *pebble.Iterator) error {
+	byKey := func(x, y int32) int { return bytes.Compare(o.key(&o.entries[x]), o.key(&o.entries[y])) }
+	if !slices.IsSortedFunc(a.wanted, byKey) {
+		slices.SortFunc(a.wanted, byKey)
+	}
+	for _, n := range a.wanted {
+		e := &o.entries[n]
+		a.seekKey = appendRowPrefix(a.seekKey[:0], t.number, o.key(e))
+		e.known, e.exists = true, false
+		if !it.SeekPrefixGE(a.seekKey) {
+			if err := it.Error(); err != nil {
+				return fmt.Errorf("tablet %s: look up a row: %w", t.TabletID(), err)
+			}
+			continue
+		}
+		// The first version is the latest: it alone says whether there is a row.
+		v, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("tablet %s: look up a row: %w", t.TabletID(), err)
+		}
+		kind, _, err := parseVersion(v)
+		if err != nil {
+			return &CorruptionError{Tablet: t.TabletID(), Key: slices.Clone(it.Key()), Err: err}
+		}
+		e.exists = kind != deletedRow
+	}
+	return nil
+}
+
+// The messages of rows that fail against the tablet's contents are Kudu's.
+const (
+	msgAlreadyPresent = "key already present"
+	msgNotFound       = "key not found"
+)
+
+// resolve is the third pass. Afterwards each touched entry with a value is to be written.
+func (a *rowApplier) resolve(plan *writePlan, o *overlay) error {
+	failedBefore := len(a.errs)
+	for i := range a.ops {
+		r := &a.ops[i]
+		e := &o.entries[r.entry]
+		switch {
+		case r.typ == schema.Insert && e.exists:
+			a.counts.duplicateKey++
+			a.rowError(r.index, status.AlreadyPresent, msgAlreadyPresent)
+		case (r.typ == schema.Update || r.typ == schema.Delete) && !e.exists:
+			a.rowError(r.index, status.NotFound, msgNotFound)
+		default:
+			if err := a.resolveOp(plan, o, r, e); err != nil {
+				return err
+			}
+		}
+	}
+	if failedBefore > 0 && failedBefore < len(a.errs) {
+		slices.SortFunc(a.errs, func(x, y *nyalav1.RowError) int { return cmp.Compare(x.RowIndex, y.RowIndex) })
+	}
+	return nil
+}
+
+// resolveOp gives the entry the version that it has after an operation that succeeds.
+func (a *rowApplier) resolveOp(plan *writePlan, o *overlay, r *rowOp, e *overlayEntry) error {
+	switch r.typ {
+	case schema.Insert:
+		a.counts.inserted++
+		e.valOff, e.valLen = r.valOff, r.valLen
+	case schema.Delete:
+		a.counts.deleted++
+		e.valOff, e.valLen = r.valOff, r.valLen
+		e.exists = false
+		return nil
+	case schema.Update:
+		a.counts.updated++
+		return o.overlayCells(e, r)
+	default: // Upsert
+		a.counts.upserted++
+		switch {
+		case r.full:
+			e.valOff, e.valLen = r.valOff, r.valLen
+		case e.exists && r.valLen == 1:
+			// It sets nothing, and the row is there: nothing changes.
+		case e.exists:
+			return o.overlayCells(e, r)
+		default:
+			if err := o.setMerged(e, wholeRow, plan.defaults, o.arena[r.valOff+1:r.valOff+r.valLen]); err != nil {
+				return err
+			}
+		}
+	}
+	e.exists, e.known = true, true
+	return nil
+}
