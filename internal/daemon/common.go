@@ -1,0 +1,172 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/nyaladb/nyala/internal/rpc"
+)
+
+// Defaults are the ports of one kind of daemon, Kudu's.
+type Defaults struct{ RPCPort, WebPort int }
+
+// The two kinds of daemon.
+var (
+	MasterDefaults       = Defaults{RPCPort: 7051, WebPort: 8051}
+	TabletServerDefaults = Defaults{RPCPort: 7050, WebPort: 8050}
+)
+
+// Common is the config that every daemon has.
+type Common struct {
+	RPCBindAddresses       []string
+	RPCAdvertisedAddresses []string
+	RPCMaxMessageSize      int
+	RPCBacklog             int
+
+	WebInterface string
+	WebPort      int
+
+	WALDir   string
+	DataDirs []string // WALDir, when none were given
+
+	Log LogConfig
+
+	HeartbeatInterval   time.Duration
+	MaxMissedHeartbeats float64
+	PreElection         bool
+
+	MaxClockSyncError      time.Duration
+	WallClockJumpThreshold time.Duration
+	WallClockJumpDetection string // auto, enabled, disabled
+	TimeSource             string // auto, system, system_unsync
+
+	defaults Defaults
+}
+
+// DefaultCommon returns the defaults of one kind of daemon.
+func DefaultCommon(d Defaults) Common {
+	return Common{
+		RPCBindAddresses:       []string{fmt.Sprintf("0.0.0.0:%d", d.RPCPort)},
+		RPCMaxMessageSize:      rpc.DefaultMaxMessageSize,
+		RPCBacklog:             rpc.DefaultBacklog,
+		WebInterface:           "0.0.0.0",
+		WebPort:                d.WebPort,
+		Log:                    DefaultLogConfig(),
+		HeartbeatInterval:      500 * time.Millisecond,
+		MaxMissedHeartbeats:    3,
+		PreElection:            true,
+		MaxClockSyncError:      10 * time.Second,
+		WallClockJumpThreshold: 15 * time.Minute,
+		WallClockJumpDetection: "auto",
+		TimeSource:             "auto",
+		defaults:               d,
+	}
+}
+
+// Register declares the flags of c; what it holds is the defaults.
+func (c *Common) Register(f *Flags) {
+	port := c.defaults.RPCPort
+	addresses := Checked("host:port,…", func(text string) error {
+		_, err := rpc.ParseAddresses(text, port)
+		return err
+	})
+	g := f.Group("Addresses")
+	g.Strings(&c.RPCBindAddresses, "rpc_bind_addresses", fmt.Sprintf("where RPCs are answered; the port is %d where it isn't given", port), addresses)
+	g.Strings(&c.RPCAdvertisedAddresses, "rpc_advertised_addresses", "where others reach this server, if not at the bound addresses", addresses)
+	g.String(&c.WebInterface, "webserver_interface", "host name or address of the web server; empty: all")
+	g.Int(&c.WebPort, "webserver_port", "port of the web server; 0: any free one", Between(0, 65535))
+
+	g = f.Group("Folders")
+	g.String(&c.WALDir, "fs_wal_dir", "folder of the write-ahead log and of the server's identity", Required())
+	g.Strings(&c.DataDirs, "fs_data_dirs", "folders of the data; not set: fs_wal_dir")
+
+	c.Log.Register(f)
+
+	g = f.Group("RPC")
+	g.Int(&c.RPCMaxMessageSize, "rpc_max_message_size", "largest request or answer in bytes; the same on all servers and clients", Between(1<<20, 1<<30))
+	g.Int(&c.RPCBacklog, "rpc_acceptor_listen_backlog", "connections that may wait to be accepted, per address; -1: the system's limit (somaxconn), which caps any other value",
+		Tagged(Advanced), Between(-1, 65535), notZero)
+
+	g = f.Group("Raft")
+	g.Duration(&c.HeartbeatInterval, time.Millisecond, "raft_heartbeat_interval_ms", "time between the heartbeats of a leader, and between the ticks of elections; the same on all servers",
+		Tagged(Advanced), Between(10, 60_000))
+	g.Float(&c.MaxMissedHeartbeats, "leader_failure_max_missed_heartbeat_periods", "heartbeat intervals without word from the leader after which an election begins",
+		Tagged(Advanced), Between(2, 1000))
+	g.Bool(&c.PreElection, "raft_enable_pre_election", "ask whether an election could be won before one is begun, so that a server that was cut off unseats nobody",
+		Tagged(Advanced))
+
+	g = f.Group("Clock")
+	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",
+		Tagged(Advanced), Between(1000, 3_600_000_000))
+	g.Duration(&c.WallClockJumpThreshold, time.Second, "wall_clock_jump_threshold_sec", "a wall clock that moves by more than this against the monotonic clock has jumped: this server is fenced until it agrees with the others again",
+		Tagged(Advanced), Between(1, 86_400))
+	g.String(&c.WallClockJumpDetection, "wall_clock_jump_detection", "whether jumps of the wall clock are looked for; auto: yes",
+		Tagged(Advanced), OneOf("auto", "enabled", "disabled"))
+	g.String(&c.TimeSource, "time_source", "system: the system's clock, which must be kept in step by someone (NTP); system_unsync: it needn't be; auto: it should be, and a warning is logged if it isn't",
+		Tagged(Advanced), OneOf("auto", "system", "system_unsync"))
+}
+
+func notZero(f *flag) {
+	f.Accepted = "-1, or 1 to 65535"
+	f.check = func(text string) error {
+		if text == "0" {
+			return errors.New("out of range: want -1, or 1 to 65535")
+		}
+		return nil
+	}
+}
+
+// Validate fills in what follows from the rest, and returns all faults as one error.
+func (c *Common) Validate() error {
+	var errs []error
+	list := func(name string, p *[]string) {
+		var out []string
+		for _, s := range *p {
+			a, err := rpc.ParseAddresses(s, c.defaults.RPCPort)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("--%s: %w", name, err))
+			}
+			out = append(out, a...)
+		}
+		*p = out
+	}
+	list("rpc_bind_addresses", &c.RPCBindAddresses)
+	list("rpc_advertised_addresses", &c.RPCAdvertisedAddresses)
+	if len(c.RPCBindAddresses) == 0 {
+		errs = append(errs, errors.New("--rpc_bind_addresses: at least one address is needed"))
+	}
+	if c.WALDir == "" {
+		errs = append(errs, errors.New("--fs_wal_dir: a folder is needed"))
+	}
+	if len(c.DataDirs) == 0 {
+		c.DataDirs = []string{c.WALDir}
+	}
+	seen := map[string]bool{}
+	for _, d := range c.DataDirs {
+		if d = filepath.Clean(d); seen[d] {
+			errs = append(errs, fmt.Errorf("--fs_data_dirs: %s is given twice", d))
+		}
+		seen[d] = true
+	}
+	return errors.Join(errs...)
+}
+
+// ServerConfig is the RPC server's part of c.
+func (c *Common) ServerConfig() rpc.ServerConfig {
+	s := rpc.DefaultServerConfig()
+	s.BindAddresses, s.Backlog, s.MaxMessageSize = slices.Clone(c.RPCBindAddresses), c.RPCBacklog, c.RPCMaxMessageSize
+	return s
+}
+
+// PeerConfig is the peer transport's part of c.
+func (c *Common) PeerConfig() rpc.PeerConfig {
+	p := rpc.DefaultPeerConfig()
+	p.MaxMessageSize = c.RPCMaxMessageSize
+	return p
+}
+
+// WebConfig is the web server's part of c.
+func (c *Common) WebConfig() WebConfig { return WebConfig{Interface: c.WebInterface, Port: c.WebPort} }

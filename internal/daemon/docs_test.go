@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roleFlags are the flags in configs/ that the roles declare and this package doesn't know.
+var roleFlags = []string{"master_addresses", "tserver_master_addrs"}
+
+// TestConfigsAndDocs shows that the files in configs/ hold every common flag, commented out at its default, and no key that
+// is no flag; and that docs/flags.md names every common flag.
+func TestConfigsAndDocs(t *testing.T) {
+	docs, err := os.ReadFile(filepath.Join("..", "..", "docs", "flags.md"))
+	require.NoError(t, err)
+	commented := regexp.MustCompile(`(?m)^# ([a-z_]+): (.*)$`)
+	for name, d := range map[string]Defaults{"master": MasterDefaults, "tserver": TabletServerDefaults} {
+		path := filepath.Join("..", "..", "configs", name+".yaml")
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+
+		c := DefaultCommon(d)
+		f := NewFlags()
+		c.Register(f)
+		for _, r := range roleFlags {
+			f.Group("Role").String(new(string), r, "of the role")
+		}
+		f.config = path
+		require.NoError(t, f.resolve(nil))
+		require.NoError(t, c.Validate())
+
+		inFile := map[string]string{}
+		for _, m := range commented.FindAllStringSubmatch(string(text), -1) {
+			inFile[m[1]] = m[2]
+		}
+		for _, info := range f.All() {
+			if info.Group == "Role" {
+				continue
+			}
+			require.Contains(t, string(docs), "| `"+info.Name+"` |")
+			value, isCommented := inFile[info.Name]
+			switch {
+			case info.Group == "Configuration" || info.Source == FromFile:
+				require.False(t, isCommented, info.Name)
+			case info.Name == "rpc_advertised_addresses":
+				require.True(t, strings.HasSuffix(value, c.RPCBindAddresses[0][strings.LastIndex(c.RPCBindAddresses[0], ":"):]), value)
+			default:
+				require.True(t, isCommented, "%s has no %s", path, info.Name)
+				require.Equal(t, info.Default, value, "%s: %s", path, info.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/stretchr/testify/require"
+)
+
+// startWeb runs a web server on a free port until the test ends.
+func startWeb(t *testing.T, edit func(*WebConfig)) *Web {
+	t.Helper()
+	cfg := WebConfig{Interface: "127.0.0.1", Title: "nyala-tserver", Gatherer: NewRegistry(), Health: &Health{}, Logger: slog.New(slog.DiscardHandler)}
+	cfg.Flags = newTestProgram().prog.Flags
+	if edit != nil {
+		edit(&cfg)
+	}
+	w, err := NewWeb(cfg)
+	require.NoError(t, err)
+	require.NoError(t, w.Listen())
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { require.NoError(t, w.Run(ctx)) })
+	t.Cleanup(func() {
+		cancel()
+		wg.Wait()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return w
+}
+
+func get(t *testing.T, w *Web, path string, header ...string) (code int, body string, h http.Header) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.Address()+path, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text), resp.Header
+}
+
+// TestMetrics shows both formats of /metrics, and that what is always there passes Prometheus' lint.
+func TestMetrics(t *testing.T) {
+	w := startWeb(t, nil)
+	code, body, h := get(t, w, "/metrics")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, h.Get("Content-Type"), "text/plain")
+	for _, name := range []string{"go_goroutines ", "process_start_time_seconds ", "build_info{"} {
+		require.Contains(t, body, "\n"+name)
+	}
+	problems, err := promlint.New(strings.NewReader(body)).Lint()
+	require.NoError(t, err)
+	require.Empty(t, problems)
+	_, body, h = get(t, w, "/metrics", "Accept", "application/openmetrics-text; version=1.0.0")
+	require.Contains(t, h.Get("Content-Type"), "application/openmetrics-text")
+	require.True(t, strings.HasSuffix(body, "# EOF\n"))
+}
+
+// TestHealth shows alive apart from ready, the first line saying what is wrong, and the JSON form.
+func TestHealth(t *testing.T) {
+	h := &Health{}
+	w := startWeb(t, func(c *WebConfig) { c.Health = h })
+	for _, path := range []string{"/healthz", "/readyz"} {
+		code, body, _ := get(t, w, path)
+		require.Equal(t, http.StatusOK, code)
+		require.Equal(t, "ok\n", body)
+	}
+	notYet := errors.New("3 of 40 tablets are open")
+	h.AddReady("tablets", func(context.Context) error { return notYet })
+	h.AddReady("clock", func(context.Context) error { return nil })
+	h.AddLive("wal", func(context.Context) error { return nil })
+	code, body, _ := get(t, w, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "not ready: tablets: 3 of 40 tablets are open\nclock: ok\n", body)
+	code, body, _ = get(t, w, "/healthz")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "ok\nwal: ok\n", body)
+
+	code, body, head := get(t, w, "/readyz?format=json")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Equal(t, "application/json", head.Get("Content-Type"))
+	var report HealthReport
+	require.NoError(t, json.Unmarshal([]byte(body), &report))
+	require.Equal(t, HealthReport{Checks: []CheckResult{{Name: "clock", OK: true}, {Name: "tablets", Error: "3 of 40 tablets are open"}}}, report)
+
+	h.AddReady("tablets", func(context.Context) error { return nil })
+	code, _, _ = get(t, w, "/readyz")
+	require.Equal(t, http.StatusOK, code)
+	h.SetStopping()
+	code, body, _ = get(t, w, "/readyz")
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	require.Contains(t, body, "the server is stopping")
+}
+
+// TestVarz shows each flag with value and source, in HTML and JSON, and text in a value staying text.
+func TestVarz(t *testing.T) {
+	p := newTestProgram()
+	require.Equal(t, ExitOK, p.run(t, append([]string{"--webserver_port=17", "--webserver_interface=<b>x"}, needed...)...))
+	w := startWeb(t, func(c *WebConfig) { c.Flags = p.prog.Flags })
+	code, body, h := get(t, w, "/varz")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, h.Get("Content-Type"), "text/html")
+	require.Contains(t, body, `--webserver_port</td><td class="set">17</td><td>command line</td><td>8050</td>`)
+	require.Contains(t, body, "&lt;b&gt;x")
+	require.NotContains(t, body, "<b>x")
+	_, body, _ = get(t, w, "/varz?format=json")
+	var v struct{ Flags []FlagInfo }
+	require.NoError(t, json.Unmarshal([]byte(body), &v))
+	require.Equal(t, p.prog.Flags.All(), v.Flags)
+}
+
+// TestIndex shows sections of others in their order, their errors, links, and the same as JSON.
+func TestIndex(t *testing.T) {
+	w := startWeb(t, nil)
+	w.AddSection(Section{Title: "Later", Order: 2, Table: func(context.Context) (Table, error) { return Table{}, errors.New("no master <here>") }})
+	w.AddSection(Section{Title: "Tablets", Order: 1, Table: func(context.Context) (Table, error) {
+		return Table{Header: []string{"Table", "Tablets"}, Rows: [][]Cell{{{Text: "flights & co", Link: "/tables?id=1"}, {Text: "4"}}}}, nil
+	}})
+	w.AddSection(Section{Title: "Empty", Order: 1, Table: func(context.Context) (Table, error) { return Table{}, nil }})
+	w.Link("/tables", "all tables")
+	code, body, h := get(t, w, "/")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, h.Get("Content-Security-Policy"), "default-src 'none'")
+	require.Contains(t, body, `<td><a href="/tables?id=1">flights &amp; co</a></td><td>4</td>`)
+	require.Contains(t, body, `<p class="error">no master &lt;here&gt;</p>`)
+	require.Contains(t, body, `<a href="/tables">/tables</a>`)
+	require.Less(t, strings.Index(body, ">Server<"), strings.Index(body, ">Tablets<"))
+	require.Less(t, strings.Index(body, ">Empty<"), strings.Index(body, ">Later<"))
+	_, body, _ = get(t, w, "/?format=json")
+	var p page
+	require.NoError(t, json.Unmarshal([]byte(body), &p))
+	require.Equal(t, "flights & co", p.Sections[1].Table.Rows[0][0].Text)
+	code, _, _ = get(t, w, "/nowhere")
+	require.Equal(t, http.StatusNotFound, code)
+}
+
+// TestPprof shows that profiles are there for callers from here, and for whom else.
+func TestPprof(t *testing.T) {
+	w := startWeb(t, nil)
+	code, body, _ := get(t, w, "/debug/pprof/")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, body, "goroutine")
+	for addr, want := range map[string]bool{
+		"127.0.0.1": true, "::1": true, "10.1.2.3": true, "192.168.0.9": true, "fe80::1": true, "fd00::1": true,
+		"8.8.8.8": false, "2001:db8::1": false, "172.32.0.1": false,
+	} {
+		require.Equal(t, want, isNearby(netip.MustParseAddr(addr)), addr)
+	}
+}
+
+// TestWebPortTaken shows the error for a port that someone has.
+func TestWebPortTaken(t *testing.T) {
+	first := startWeb(t, nil)
+	_, port, err := net.SplitHostPort(first.Address())
+	require.NoError(t, err)
+	n, err := strconv.Atoi(port)
+	require.NoError(t, err)
+	second, err := NewWeb(WebConfig{Interface: "127.0.0.1", Port: n})
+	require.NoError(t, err)
+	err = second.Listen()
+	require.ErrorContains(t, err, "listen on "+first.Address()+": the port is taken")
+	require.ErrorContains(t, err, "--webserver_port")
+	require.ErrorContains(t, second.Run(t.Context()), "the port is taken")
+	_, err = NewWeb(WebConfig{Port: 70000})
+	require.ErrorContains(t, err, "--webserver_port")
+}
