@@ -69,17 +69,28 @@ func (c *Column) fault(code status.Code, format string, args ...any) *status.Err
 	return status.New(code, "%s: %s", c.label(), fmt.Sprintf(format, args...))
 }
 
+// CheckName says what is wrong with the name of a column or a table: it has 1 to MaxNameBytes bytes of valid UTF-8 without NUL.
+// An error is a *status.Error with code InvalidSchema.
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return status.New(status.InvalidSchema, "the name is empty")
+	case len(name) > MaxNameBytes:
+		return status.New(status.InvalidSchema, "the name %.40q… has %d bytes, the most is %d", name, len(name), MaxNameBytes)
+	case !utf8.ValidString(name):
+		return status.New(status.InvalidSchema, "the name %q isn't valid UTF-8", name)
+	case strings.IndexByte(name, 0) >= 0:
+		return status.New(status.InvalidSchema, "the name %q holds a NUL byte", name)
+	}
+	return nil
+}
+
 // validate checks what concerns the column alone.
 func (c *Column) validate() error {
+	if err := CheckName(c.Name); err != nil {
+		return status.Wrap(status.InvalidSchema, err, "column id %d", c.ID)
+	}
 	switch {
-	case c.Name == "":
-		return status.New(status.InvalidSchema, "column id %d: its name is empty", c.ID)
-	case len(c.Name) > MaxNameBytes:
-		return status.New(status.InvalidSchema, "column %.40q…: its name has %d bytes, the most is %d", c.Name, len(c.Name), MaxNameBytes)
-	case !utf8.ValidString(c.Name):
-		return status.New(status.InvalidSchema, "column %q: its name isn't valid UTF-8", c.Name)
-	case strings.IndexByte(c.Name, 0) >= 0:
-		return status.New(status.InvalidSchema, "column %q: its name holds a NUL byte", c.Name)
 	case !c.Type.Valid():
 		return status.New(status.InvalidSchema, "column %q: unknown type %d", c.Name, uint8(c.Type))
 	case len(c.Comment) > MaxCommentBytes:

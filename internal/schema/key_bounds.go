@@ -17,43 +17,58 @@ type interval struct {
 // column stands behind start whatever follows. Likewise inclusive upper bounds go into stop; the first exclusive one ends it,
 // and where a column has none, stop is the first key that doesn't begin with what was gathered so far.
 func (s *Schema) KeyBounds(preds []*BoundPredicate) (start, stop []byte, none bool) {
+	left, possible := intervals(preds)
+	if !possible {
+		return nil, nil, true
+	}
+	positions := make([]int, s.numKey)
+	for i := range positions {
+		positions[i] = i
+	}
+	return s.startKey(left, positions), s.stopKey(left, positions), false
+}
+
+// intervals returns what the predicates leave of each column that they bound, by position. It says false if that is nothing
+// for any column.
+func intervals(preds []*BoundPredicate) (map[int]interval, bool) {
 	columns := make(map[int]interval)
 	for _, p := range preds {
 		if p.test == testNothing {
-			return nil, nil, true
+			return nil, false
 		}
 		columns[p.column] = columns[p.column].narrow(p.col.Type, p.interval())
 	}
 	for _, p := range preds {
 		iv, possible := p.narrowToList(columns[p.column])
 		if !possible || iv.empty(p.col.Type) {
-			return nil, nil, true
+			return nil, false
 		}
 		columns[p.column] = iv
 	}
-	return s.startKey(columns), s.stopKey(columns), false
+	return columns, true
 }
 
-func (s *Schema) startKey(columns map[int]interval) []byte {
+// startKey encodes the lower bounds of the columns at the positions, which are the components of a key.
+func (s *Schema) startKey(columns map[int]interval, positions []int) []byte {
 	var key []byte
-	for i := range s.numKey {
+	for k, i := range positions {
 		lo := columns[i].lo
 		if lo == nil {
 			break
 		}
-		key = appendKeyCell(key, s.columns[i].Type, lo, i == s.numKey-1)
+		key = appendKeyCell(key, s.columns[i].Type, lo, k == len(positions)-1)
 	}
 	return key
 }
 
-func (s *Schema) stopKey(columns map[int]interval) []byte {
+func (s *Schema) stopKey(columns map[int]interval, positions []int) []byte {
 	var key []byte
-	for i := range s.numKey {
+	for k, i := range positions {
 		iv := columns[i]
 		if iv.hi == nil {
 			return prefixSuccessor(key)
 		}
-		key = appendKeyCell(key, s.columns[i].Type, iv.hi, i == s.numKey-1)
+		key = appendKeyCell(key, s.columns[i].Type, iv.hi, k == len(positions)-1)
 		if iv.hiOpen {
 			return key
 		}
@@ -112,17 +127,19 @@ func (iv interval) contains(t Type, v []byte) bool {
 	return c < 0 || c == 0 && !iv.hiOpen
 }
 
-// interval is the predicate's own; it has no bounds where the predicate isn't one that bounds.
+// interval is the predicate's own; it has no bounds where the predicate isn't one that bounds. The type's own ends count as
+// bounds only where they make a single value, with which a key's next column still tells rows apart.
 func (b *BoundPredicate) interval() interval {
 	closed := func(lo, hi []byte) interval { return interval{lo: lo, hi: hi} }
 	switch b.test {
 	case testInt:
 		var iv interval
 		smallest, largest := b.col.Type.intRange()
-		if b.loInt > smallest {
+		single := b.loInt == b.hiInt
+		if single || b.loInt > smallest {
 			iv.lo = b.intCell(b.loInt)
 		}
-		if b.hiInt < largest {
+		if single || b.hiInt < largest {
 			iv.hi = b.intCell(b.hiInt)
 		}
 		return iv
@@ -130,10 +147,11 @@ func (b *BoundPredicate) interval() interval {
 		return closed(b.intCell(b.ints[0]), b.intCell(b.ints[len(b.ints)-1]))
 	case testInt128:
 		var iv interval
-		if b.lo128 != minInt128 {
+		single := b.lo128 == b.hi128
+		if single || b.lo128 != minInt128 {
 			iv.lo = b.lo128.append(nil)
 		}
-		if b.hi128 != maxInt128 {
+		if single || b.hi128 != maxInt128 {
 			iv.hi = b.hi128.append(nil)
 		}
 		return iv
@@ -170,6 +188,19 @@ func (b *BoundPredicate) intCell(v int64) []byte {
 // narrowToList takes the members of a list predicate into account that lie within what the column's predicates left. It says
 // false if none does.
 func (b *BoundPredicate) narrowToList(iv interval) (interval, bool) {
+	members := b.members()
+	if members == nil {
+		return iv, true
+	}
+	members = slices.DeleteFunc(members, func(v []byte) bool { return !iv.contains(b.col.Type, v) })
+	if len(members) == 0 {
+		return iv, false
+	}
+	return interval{lo: nonNil(members[0]), hi: nonNil(members[len(members)-1])}, true
+}
+
+// members returns a list predicate's values in rising order, in a slice of the caller's; nil: it isn't one.
+func (b *BoundPredicate) members() [][]byte {
 	var members [][]byte
 	switch b.test {
 	case testIntList:
@@ -183,11 +214,6 @@ func (b *BoundPredicate) narrowToList(iv interval) (interval, bool) {
 	case testBytesList:
 		members = slices.Clone(b.list)
 	default:
-		return iv, true
 	}
-	members = slices.DeleteFunc(members, func(v []byte) bool { return !iv.contains(b.col.Type, v) })
-	if len(members) == 0 {
-		return iv, false
-	}
-	return interval{lo: nonNil(members[0]), hi: nonNil(members[len(members)-1])}, true
+	return members
 }

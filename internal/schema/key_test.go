@@ -17,8 +17,14 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
+// failer is what the helpers need of a *testing.T or *rapid.T.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+}
+
 // keySchema is a schema of key columns with the given types.
-func keySchema(t testing.TB, types ...Type) *Schema {
+func keySchema(t failer, types ...Type) *Schema {
 	t.Helper()
 	columns := make([]Column, len(types))
 	for i, typ := range types {

@@ -119,11 +119,16 @@ func (ps *PartitionSchema) PartitionKey(s *Schema, cell func(i int) []byte, dst 
 	for i, d := range ps.hashFor(dst[rangeStart:]) {
 		// The hash's input stands behind the key for a moment.
 		dst = appendComponents(s, ascending(d.Columns), cell, dst)
-		bucket := Murmur2_64(dst[end:], uint64(d.Seed)) % uint64(d.Buckets)
+		bucket := d.bucket(dst[end:])
 		dst = dst[:end]
-		binary.BigEndian.PutUint32(dst[start+4*i:], uint32(bucket))
+		binary.BigEndian.PutUint32(dst[start+4*i:], bucket)
 	}
 	return dst
+}
+
+// bucket is the one that a hash input, the encoding of the dimension's columns, falls into.
+func (d *HashDimension) bucket(input []byte) uint32 {
+	return uint32(Murmur2_64(input, uint64(d.Seed)) % uint64(d.Buckets))
 }
 
 // hashFor returns the hash dimensions that hold for a range key.
