@@ -1,0 +1,309 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/bbolt"
+)
+
+// DefaultCacheBytes is the default of Config.CacheBytes.
+const DefaultCacheBytes = 64 << 20
+
+// Config says where a store is and how it behaves.
+type Config struct {
+	Path string // of the file; it is created where there is none
+	// CacheBytes bounds the memory that recent entries take. 0: DefaultCacheBytes.
+	CacheBytes int64
+	// ReservedBytes is what the file leaves free on its disk: it doesn't grow below that (--fs_wal_dir_reserved_bytes).
+	// Negative: 1 % of the disk's free space at open.
+	ReservedBytes int64
+	// LockTimeout is how long OpenBolt waits for another process to let go of the file. 0: one second.
+	LockTimeout time.Duration
+	Logger      *slog.Logger          // nil: none
+	Registerer  prometheus.Registerer // nil: no metrics
+
+	growBytes int64 // least growth of the file, and what is kept for deletions; 0: the constants of space.go
+}
+
+// Bolt is the store on a bbolt file.
+type Bolt struct {
+	*core
+	file *boltFile
+}
+
+// mapBytes is how much address space the file's map takes from the start. Growing a map waits for the readers under way and
+// holds new ones up, so it is large enough to be grown hardly ever; only what is in use takes memory.
+const mapBytes = 16 << 30
+
+// OpenBolt opens the WAL, creating it where there is none, and reads it whole. Its errors: *LockedError, ErrVersion,
+// *DamageError (the file is as it was; SetAside moves it out of the way), or that of a system call. Damage that concerns
+// one group only is no error: see Group.Damaged.
+func OpenBolt(cfg Config) (*Bolt, error) {
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CacheBytes == 0 {
+		cfg.CacheBytes = DefaultCacheBytes
+	}
+	if cfg.LockTimeout == 0 {
+		cfg.LockTimeout = time.Second
+	}
+	if _, err := os.Lstat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
+		if err := createFile(cfg.Path); err != nil {
+			return nil, err
+		}
+	}
+	f, err := os.OpenFile(cfg.Path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open WAL: %w", err)
+	}
+	s, err := openLocked(cfg, log, f)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func openLocked(cfg Config, log *slog.Logger, f *os.File) (*Bolt, error) {
+	if err := lockWithin(f, cfg.Path, cfg.LockTimeout); err != nil {
+		return nil, err
+	}
+	s := &Bolt{file: &boltFile{path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes,
+		growLeast: growLeast, trimReserve: trimReserve}}
+	if cfg.growBytes > 0 {
+		s.file.growLeast, s.file.trimReserve = cfg.growBytes, cfg.growBytes
+	}
+	met, err := newMetrics(cfg.Registerer, s.Size)
+	if err != nil {
+		return nil, err
+	}
+	s.core = newCore(cfg.Path, log, met, cfg.CacheBytes)
+	s.backend = s.file
+	s.file.observeAppend = met.appendLatency.Observe
+	if err := s.load(); err != nil {
+		met.unregister()
+		return nil, err
+	}
+	return s, nil
+}
+
+// load reads the file and hands it to bbolt once it is found good.
+func (s *Bolt) load() error {
+	begin := time.Now()
+	pages, err := openPages(s.file.f)
+	if err != nil {
+		return &DamageError{Path: s.path, What: "its pages can't be trusted", Err: err}
+	}
+	need := int64(pages.meta.pages) * int64(pages.meta.pageSize)
+	warm(s.file.f, need)
+	if err := rebuild(s.core, pages); err != nil {
+		var bad *pageError
+		if errors.As(err, &bad) && !errors.Is(err, ErrDamaged) {
+			err = &DamageError{Path: s.path, What: "its pages can't be trusted", Err: err}
+		}
+		return err
+	}
+	if err := s.file.lengthen(need); err != nil {
+		return err
+	}
+	if err := s.file.open(); err != nil {
+		return err
+	}
+	size := s.Size()
+	s.log.Info("opened WAL", "path", s.path, "replicas", len(s.logs), "entries", size.LiveEntries,
+		"dead_records", size.TrashRecords, "file_bytes", size.FileBytes, "took", time.Since(begin))
+	return nil
+}
+
+// lockWithin takes the file's lock, waiting up to limit for a process that is about to end.
+func lockWithin(f *os.File, path string, limit time.Duration) error {
+	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		err := tryLock(f, path, true)
+		if err == nil || !errors.Is(err, ErrLocked) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// boltFile is Bolt's backend.
+type boltFile struct {
+	path          string
+	f             *os.File // bbolt's own; it closes it
+	db            *bbolt.DB
+	log           *slog.Logger
+	observeAppend func(float64)
+
+	growLeast, trimReserve int64
+
+	reserved  int64 // bytes to leave free on the disk
+	allocated int64 // the file's first bytes that are known to have blocks; the writer's alone
+	size      atomic.Int64
+	// broken: bbolt panicked inside a write transaction. Its locks may be held for ever, so it is never called again.
+	broken atomic.Bool
+}
+
+// lengthen brings a file that ends before its last page up to its length: bbolt maps it and would fault there. The pages
+// there are dead, or they would have been missed by now.
+func (b *boltFile) lengthen(need int64) error {
+	st, err := b.f.Stat()
+	if err != nil {
+		return fmt.Errorf("WAL %s: %w", b.path, err)
+	}
+	if st.Size() < need {
+		b.log.Warn("WAL file was cut short, without loss: lengthened it", "path", b.path, "bytes", st.Size(), "to", need)
+		if err := b.f.Truncate(need); err != nil {
+			return fmt.Errorf("WAL %s: %w", b.path, err)
+		}
+	}
+	return nil
+}
+
+// open opens bbolt on the file that is open and locked already, so that nobody gets in between.
+func (b *boltFile) open() (err error) {
+	defer catch(&err)
+	opts := &bbolt.Options{
+		Timeout:         time.Second,
+		NoFreelistSync:  true, // the list of free pages would be written by every commit; it is rebuilt at open
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mapBytes,
+		NoStatistics:    false, // the count of free pages is needed
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return b.f, nil },
+	}
+	b.db, err = bbolt.Open(b.path, 0o600, opts)
+	if err != nil {
+		return fmt.Errorf("open WAL %s: %w", b.path, err)
+	}
+	st, err := b.f.Stat()
+	if err != nil {
+		return fmt.Errorf("WAL %s: %w", b.path, err)
+	}
+	b.size.Store(st.Size())
+	if b.reserved < 0 {
+		free, err := freeSpace(filepath.Dir(b.path))
+		if err != nil {
+			return fmt.Errorf("WAL %s: %w", b.path, err)
+		}
+		b.reserved = int64(free / 100)
+	}
+	return nil
+}
+
+// catch turns a panic, or a fault while reading the map, into an error. It belongs around calls of bbolt alone, so that our
+// own broken invariants stay panics. A fault is only a panic while debug.SetPanicOnFault is on for this goroutine.
+func catch(err *error) {
+	if p := recover(); p != nil {
+		if e, ok := p.(error); ok {
+			*err = &faultError{fmt.Errorf("bbolt: %w", e)}
+		} else {
+			*err = &faultError{fmt.Errorf("bbolt: %v", p)}
+		}
+	}
+}
+
+// apply implements backend.
+func (b *boltFile) apply(muts []mutation, t *tally, trim bool) (err error) {
+	if b.broken.Load() {
+		return errors.New("bbolt panicked before")
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	done := false
+	defer func() {
+		if !done {
+			b.broken.Store(true)
+			catch(&err)
+		}
+	}()
+	err = b.commit(muts, t, trim)
+	done = true
+	return err
+}
+
+func (b *boltFile) commit(muts []mutation, t *tally, trim bool) error {
+	tx, err := b.db.Begin(true)
+	if err != nil {
+		return err
+	}
+	if err := b.reserve(tx.Size(), muts, trim); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	begin := time.Now()
+	if err := put(tx, muts); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	t.commit = uint64(tx.ID())
+	if err := tx.Bucket([]byte{byte(bucketTally)}).Put(tallyKey, t.encode()); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	b.observeAppend(float64(time.Since(begin).Microseconds()))
+	if err := tx.Commit(); err != nil {
+		return b.afterError(err)
+	}
+	return nil
+}
+
+func put(tx *bbolt.Tx, muts []mutation) error {
+	var open [256]*bbolt.Bucket
+	for _, m := range muts {
+		bucket := open[m.bucket]
+		if bucket == nil {
+			bucket = tx.Bucket([]byte{byte(m.bucket)})
+			if m.bucket == bucketEntries {
+				bucket.FillPercent = entriesFill
+			}
+			open[m.bucket] = bucket
+		}
+		var err error
+		if m.value == nil {
+			err = bucket.Delete(m.key)
+		} else {
+			err = bucket.Put(m.key, m.value)
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %q: %w", rune(m.bucket), err)
+		}
+	}
+	return nil
+}
+
+// entriesFill: keys only ever come at the end, so a page that is split is full for good.
+const entriesFill = 0.95
+
+// read implements backend.
+func (b *boltFile) read(fn func(get getter) error) (err error) {
+	if b.broken.Load() {
+		return errors.New("bbolt panicked before")
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer catch(&err)
+	tx, err := b.db.Begin(false)
+	if err != nil {
+		return &faultError{err}
+	}
+	defer tx.Rollback() //nolint:errcheck // of a read transaction, open by construction
+	return fn(func(bucket bucketID, key []byte) []byte { return tx.Bucket([]byte{byte(bucket)}).Get(key) })
+}
+
+func (b *boltFile) fileBytes() int64 { return b.size.Load() }
+
+// close implements backend. After a panic inside bbolt its locks may be held: then the file stays open, and locked, until
+// the process ends.
+func (b *boltFile) close() error {
+	if b.broken.Load() {
+		return nil
+	}
+	return b.db.Close()
+}

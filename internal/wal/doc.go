@@ -1,0 +1,2 @@
+// Package wal keeps the write-ahead log.
+package wal
