@@ -1,0 +1,353 @@
+package consensus
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/wal"
+)
+
+// Core is the pure part of the host: the groups of one worker. Its methods are events; each may be called from one
+// goroutine at a time only. Take settles the groups that events have touched and hands out what is to be done.
+type Core struct {
+	cfg     CoreConfig
+	clock   Clock
+	metrics *metrics
+
+	groups map[ident.TabletID]*group
+	// active are the groups that are ticked. A group that needs no ticks leaves the list (deactivate) and costs nothing.
+	active []*group
+	// dirty are the groups that events have touched since the last Take.
+	dirty []*group
+
+	outOfSpace bool
+	out        Decisions
+
+	// mistakes are planted by tests that are built with the tag planted; otherwise nothing reads them.
+	mistakes mistake
+}
+
+// CoreConfig is what a Core needs to know of its host.
+type CoreConfig struct {
+	HeartbeatTicks int
+	ElectionTicks  int
+	PreElection    bool
+	Limits         Limits
+}
+
+// Decisions is what a Core wants done. Messages go out in order per server and channel; appends are made durable in order;
+// applies of one group are done in order.
+type Decisions struct {
+	Messages []Outgoing
+	Appends  []Append
+	Applies  []Apply
+	Done     []Done
+	Changes  []GroupStatus
+	Failures []Failure
+	Refusals []Refusal
+}
+
+// Outgoing is a message to a replica on another server.
+type Outgoing struct {
+	To      ident.ServerID
+	Address string
+	Channel Channel
+	Message *nyalav1.GroupMessage
+}
+
+// Append is what one group wants to stand in the log. The host answers with Core.Appended once it is durable, in order.
+type Append struct {
+	Tablet ident.TabletID
+	Number ident.LocalNumber
+	// Seq rises by one with each append of the group.
+	Seq uint64
+	// Entries supersede what the log holds at and above the first of them.
+	Entries []*raftpb.Entry
+	// HardState is nil where it hasn't changed.
+	HardState *raftpb.HardState
+	// MaxTimestamp is the highest timestamp in Entries: the durable clock mark must cover it.
+	MaxTimestamp hybridtime.Timestamp
+	// Promise must be under the durable promise mark.
+	Promise hybridtime.Timestamp
+	// CutBehind, unless zero, is the entry through which the log is to be dropped.
+	CutBehind ident.OpID
+	// Bytes is about what the entries weigh.
+	Bytes int
+}
+
+// Apply is a run of committed entries for the state machine. The host answers with Core.Applied.
+type Apply struct {
+	Tablet  ident.TabletID
+	Number  ident.LocalNumber
+	Entries []CommittedEntry
+	Bytes   int
+}
+
+// Ticket names a request between a Core and who drives it; the Core only compares it.
+type Ticket any
+
+// Done is a request that has been decided.
+type Done struct {
+	Ticket Ticket
+	Err    error
+	// OpID and Timestamp are a proposal's; OpID.Index alone is a read's or a close's.
+	OpID      ident.OpID
+	Timestamp hybridtime.Timestamp
+}
+
+// Failure is a replica that is done for.
+type Failure struct {
+	Tablet ident.TabletID
+	Err    error
+}
+
+// Refusal is a run of a leader's entries that was not taken because its first timestamp is beyond this server's guard.
+type Refusal struct {
+	Tablet    ident.TabletID
+	From      ident.ReplicaID
+	At        ident.OpID
+	Timestamp hybridtime.Timestamp
+	Err       error
+}
+
+// View is a group's status for readers on any goroutine.
+type View struct {
+	p atomic.Pointer[GroupStatus]
+}
+
+// Status returns what the group looked like after its last step.
+func (v *View) Status() GroupStatus { return *v.p.Load() }
+
+// NewCore returns a core without groups.
+func NewCore(cfg CoreConfig, clock Clock) *Core {
+	return newCore(cfg, clock, newMetrics(nil))
+}
+
+func newCore(cfg CoreConfig, clock Clock, m *metrics) *Core {
+	cfg.Limits = cfg.Limits.withDefaults()
+	return &Core{cfg: cfg, clock: clock, metrics: m, groups: make(map[ident.TabletID]*group)}
+}
+
+// StartGroup brings up a group on its log.
+func (c *Core) StartGroup(cfg GroupConfig, log GroupLog) (*View, error) {
+	g, err := prepareGroup(c.cfg, c.clock, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.adopt(g); err != nil {
+		return nil, err
+	}
+	return &g.view, nil
+}
+
+// adopt takes a prepared group in.
+func (c *Core) adopt(g *group) error {
+	if _, ok := c.groups[g.cfg.Tablet]; ok {
+		return fmt.Errorf("tablet %s: its replica runs already", g.cfg.Tablet)
+	}
+	g.core = c
+	c.groups[g.cfg.Tablet] = g
+	c.activate(g)
+	if g.cfg.CampaignNow {
+		g.campaign()
+	}
+	c.touch(g)
+	return nil
+}
+
+// StopGroup forgets a group; its waiting requests end with an error. Appends that were handed out may still become
+// durable; nothing waits for them any more.
+func (c *Core) StopGroup(tablet ident.TabletID) {
+	g := c.groups[tablet]
+	if g == nil {
+		return
+	}
+	g.finishAll(errStopped(tablet))
+	g.stopped = true
+	c.deactivate(g)
+	delete(c.groups, tablet)
+}
+
+// Tick moves the time of the active groups on by one tick. Messages that have arrived should be given first.
+func (c *Core) Tick() {
+	// A group that fails leaves the list while it is walked: backwards, so that none is missed.
+	for i := len(c.active) - 1; i >= 0; i-- {
+		c.active[i].tick()
+	}
+}
+
+// Receive takes a message from another replica of a group. It says why it was left alone, if it was: "" otherwise.
+func (c *Core) Receive(m *nyalav1.GroupMessage) (ignored string) {
+	var id [16]byte
+	if len(m.GetTabletId()) != len(id) {
+		return ignoredMalformed
+	}
+	copy(id[:], m.GetTabletId())
+	g := c.groups[ident.TabletID(ident.FromBytes(id))]
+	if g == nil {
+		return ignoredNoGroup
+	}
+	return g.receive(m)
+}
+
+// Propose asks for an entry in the group's log. Done brings its OpID and timestamp once it stands in the leader's log;
+// whether it is committed is seen when it is applied, or not.
+func (c *Core) Propose(tablet ident.TabletID, kind wal.Kind, payload []byte, t Ticket) {
+	if g := c.running(tablet, t); g != nil {
+		g.proposals = append(g.proposals, proposal{kind, payload, t})
+		c.touch(g)
+	}
+}
+
+// ReadIndex asks for an index that is at or above every write that was acknowledged before.
+func (c *Core) ReadIndex(tablet ident.TabletID, t Ticket) {
+	g := c.running(tablet, t)
+	if g == nil {
+		return
+	}
+	if len(g.reads.waiting) >= c.cfg.Limits.MaxWaiting {
+		c.done(Done{Ticket: t, Err: errTooBusy(tablet, "too many reads wait for the leader")})
+		return
+	}
+	c.metrics.readRequests.Inc()
+	g.reads.waiting = append(g.reads.waiting, t)
+	c.touch(g)
+}
+
+// CloseTimestamp asks for an index such that who has applied through it holds every write at or below ts, for ever.
+func (c *Core) CloseTimestamp(tablet ident.TabletID, ts hybridtime.Timestamp, t Ticket) {
+	if g := c.running(tablet, t); g != nil {
+		g.closeTimestamp(ts, t)
+	}
+}
+
+// Transfer asks the leader to hand over to another voter; 0: to the one that is furthest on.
+func (c *Core) Transfer(tablet ident.TabletID, to ident.ReplicaID, t Ticket) {
+	if g := c.running(tablet, t); g != nil {
+		g.transferTo(to, t)
+	}
+}
+
+// Campaign makes a replica ask for leadership now.
+func (c *Core) Campaign(tablet ident.TabletID) {
+	if g := c.groups[tablet]; g != nil && g.err == nil {
+		g.campaign()
+		c.touch(g)
+	}
+}
+
+// Cancel forgets a waiting request; nothing is said of it any more.
+func (c *Core) Cancel(tablet ident.TabletID, t Ticket) {
+	if g := c.groups[tablet]; g != nil {
+		g.cancel(t)
+	}
+}
+
+// Appended says that a group's appends through seq are durable.
+func (c *Core) Appended(tablet ident.TabletID, seq uint64) {
+	if g := c.groups[tablet]; g != nil && g.err == nil {
+		g.appended(seq)
+		c.touch(g)
+	}
+}
+
+// Applied says that the oldest Apply of a group is done, or why the state machine can't go on.
+func (c *Core) Applied(tablet ident.TabletID, err error) {
+	g := c.groups[tablet]
+	if g == nil || g.err != nil {
+		return
+	}
+	if err != nil {
+		g.fail(fmt.Errorf("apply: %w", err))
+		return
+	}
+	g.applied()
+	c.touch(g)
+}
+
+// Unreachable says that an append message from a replica here to another was lost on the way out.
+func (c *Core) Unreachable(tablet ident.TabletID, from, to ident.ReplicaID) {
+	if g := c.groups[tablet]; g != nil && g.err == nil && g.cfg.Replica == from {
+		g.unreachable(to)
+		c.touch(g)
+	}
+}
+
+// Durable says that the state machine holds a group's log durably through index: the log may be cut behind it.
+func (c *Core) Durable(tablet ident.TabletID, index ident.Index) {
+	if g := c.groups[tablet]; g != nil && g.err == nil {
+		g.durable = max(g.durable, index)
+		g.maybeCut(1)
+		c.touch(g)
+	}
+}
+
+// SetOutOfSpace says whether the log has no room. While it has none proposals are refused; what raft was told to be
+// under way stays under way.
+func (c *Core) SetOutOfSpace(full bool) { c.outOfSpace = full }
+
+// FailAll fails every group, as a failed log does.
+func (c *Core) FailAll(err error) {
+	for _, g := range append([]*group(nil), c.active...) {
+		g.fail(err)
+	}
+}
+
+// Take settles what events have touched and returns what is to be done. The caller owns the result until the next event.
+func (c *Core) Take() Decisions {
+	for i := 0; i < len(c.dirty); i++ { // settling touches no other group
+		g := c.dirty[i]
+		g.dirty = false
+		if !g.stopped {
+			g.settle()
+		}
+	}
+	c.dirty = c.dirty[:0]
+	out := c.out
+	c.out = Decisions{}
+	return out
+}
+
+// running returns the group if it takes requests; otherwise it answers the ticket.
+func (c *Core) running(tablet ident.TabletID, t Ticket) *group {
+	switch g := c.groups[tablet]; {
+	case g == nil:
+		c.done(Done{Ticket: t, Err: errNoGroup(tablet)})
+		return nil
+	case g.err != nil:
+		c.done(Done{Ticket: t, Err: errFailed(tablet, g.err)})
+		return nil
+	default:
+		return g
+	}
+}
+
+func (c *Core) done(d Done) { c.out.Done = append(c.out.Done, d) }
+
+func (c *Core) touch(g *group) {
+	if !g.dirty {
+		g.dirty = true
+		c.dirty = append(c.dirty, g)
+	}
+}
+
+func (c *Core) activate(g *group) {
+	g.slot = len(c.active)
+	c.active = append(c.active, g)
+}
+
+func (c *Core) deactivate(g *group) {
+	if g.slot < 0 {
+		return
+	}
+	last := c.active[len(c.active)-1]
+	c.active[g.slot], last.slot = last, g.slot
+	c.active[len(c.active)-1] = nil
+	c.active = c.active[:len(c.active)-1]
+	g.slot = -1
+}

@@ -1,0 +1,48 @@
+// Package consensus is the multi-Raft host of a server: every replica on it is one raft group, and all of them share a
+// fixed set of workers, one log writer, one pool that applies, and two connections to each other server.
+//
+// # Main types
+//
+// [Core] is the pure part. It owns the raft nodes of the groups pinned to one worker and is stepped one event at a time:
+// a tick, a message, a proposal, a read, a commit that is durable, entries that are applied. What it decides comes out as
+// [Decisions]: messages, log appends with what waits for them, entries to apply, finished requests. It has no goroutine,
+// file, log line or clock of its own, so a simulation can replay it (raft's election timeouts alone are drawn from
+// crypto/rand.Reader, which a test may replace).
+//
+// [Host] is the shell around one Core per worker. NewHost starts nothing; Run works until its context ends and returns
+// when every goroutine has joined. A group is made by CreateGroup (durable), brought up by StartGroup, and ended by
+// StopGroup or DeleteGroup.
+//
+// [Transport], [Applier], [Observer] and [Clock] are what the host needs from its surroundings.
+//
+// # Invariants
+//
+//	I1  What a vote or pre-vote request, an answer to an append, vote or pre-vote, or the leader's count of itself rests on
+//	    (term, vote, entries) is durable before it leaves or is counted.
+//	I2  applied <= committed <= last, and an entry is applied only when it is durable here.
+//	I3  In a log the timestamps of stamped entries rise with the index, strictly.
+//	I4  A leader stamps only after an entry of its own term is committed, above every promise in the votes it counted,
+//	    above its own promise and above the last timestamp in its log.
+//	I5  A promise to close T is made in the group's step, in the term it was asked for; T is under the server's durable
+//	    promise mark before the answer leaves and before the leader counts itself.
+//	I6  Who has applied through the index given with a closed T holds every write at or below T, for ever.
+//	I7  A read index is confirmed by a round that began after the read arrived, on a leader that had committed an entry of
+//	    its own term by then.
+//	I8  Appends of a group become durable in the order in which raft made them; none is skipped.
+//	I9  The log is cut only behind what the local store holds durably and every member's log holds.
+//	I10 A failed replica says nothing any more: no vote, no answer, no read.
+//
+// docs/consensus.md has the argument for each.
+//
+// # Concurrency
+//
+// A group is pinned to a worker by its local number; its Core is touched by that worker's goroutine alone. Queues between
+// the goroutines are bounded: what comes from outside (messages, requests) is dropped or refused when they are full and
+// counted; what the host itself has under way (commits, applies) is bounded by raft's limits per group.
+//
+// # Tests
+//
+// Scripts in testdata step a Core by hand (datadriven). A deterministic cluster of Cores with a simulated network, log,
+// store and clocks is driven from seeds and checked after each step; with the build tag planted, mistakes are planted to
+// show that the checks can fail. The shell is tested with real goroutines, under the race detector, with goleak.
+package consensus

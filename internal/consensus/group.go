@@ -1,0 +1,467 @@
+package consensus
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/quorum"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/invariant"
+	"github.com/nyaladb/nyala/internal/status"
+	"github.com/nyaladb/nyala/internal/wal"
+)
+
+// group is one replica's raft node and what the host keeps beside it.
+type group struct {
+	core *Core
+	cfg  GroupConfig
+	id   []byte // the tablet id's 16 bytes, shared by every message
+	node *raft.RawNode
+	log  GroupLog
+	view View
+
+	slot    int // in core.active; -1: not there
+	dirty   bool
+	stopped bool
+	err     error // why the replica has failed
+
+	voters quorum.JointConfig
+
+	// What raft was after the last Ready: settle handles every Ready before it looks at these.
+	role   raft.StateType
+	lead   ident.ReplicaID
+	term   ident.Term
+	commit ident.Index
+	last   ident.Index
+	first  ident.Index
+	// ownFirst is the first entry of the term that this replica leads in.
+	ownFirst ident.Index
+
+	stamps stamps
+	// promised is the highest T this replica has promised to close; after a restart the server's durable mark.
+	promised hybridtime.Timestamp
+	// votePromised is the highest promise in the votes of voteTerm.
+	votePromised hybridtime.Timestamp
+	voteTerm     ident.Term
+
+	appends   appendQueue
+	applying  []*raftpb.Message // the Applies under way: what raft is to hear of each
+	appliedTo ident.Index
+	appliedTS hybridtime.Timestamp
+	// appliedStamps are the highest timestamps of the Applies under way.
+	appliedStamps []hybridtime.Timestamp
+
+	proposals []proposal
+	reads     readQueue
+	closing   closeQueue
+	transfer  transferState
+
+	// durable is what the store holds durably; heldByAll is what every member's log holds, as the leader last said.
+	durable   ident.Index
+	heldByAll ident.Index
+}
+
+// prepareGroup makes a group ready to be adopted by a core. It reads the log behind what is applied, and so may take a
+// while; it touches no core.
+func prepareGroup(cc CoreConfig, clock Clock, cfg GroupConfig, log GroupLog) (*group, error) {
+	id, err := ident.Bytes(string(cfg.Tablet))
+	if err != nil {
+		return nil, fmt.Errorf("start group: %w", err)
+	}
+	g := &group{
+		cfg: cfg, id: id[:], log: log, slot: -1,
+		appliedTo: cfg.Applied, appliedTS: cfg.AppliedTimestamp, durable: cfg.Applied,
+		promised: clock.DurablePromise(),
+		stamps:   stamps{base: stamp{cfg.Applied, cfg.AppliedTimestamp}},
+	}
+	if cfg.Replica == 0 || raft.IsLocalMsgTarget(uint64(cfg.Replica)) {
+		return nil, fmt.Errorf("tablet %s: replica id %d", cfg.Tablet, cfg.Replica)
+	}
+	cs := confState(cfg.Config)
+	log.SetConfState(cs)
+	g.voters = jointConfig(cs)
+	start := startLog{log, cfg.Applied}
+	if err := start.check(); err != nil {
+		return nil, status.Wrap(status.Corruption, err, "tablet %s: start replica %d", cfg.Tablet, cfg.Replica)
+	}
+	if err := g.readLog(start); err != nil {
+		return nil, err
+	}
+	l := cc.Limits.withDefaults()
+	if err := g.startNode(&raft.Config{
+		ID:                        uint64(cfg.Replica),
+		ElectionTick:              cc.ElectionTicks,
+		HeartbeatTick:             cc.HeartbeatTicks,
+		Storage:                   start,
+		Applied:                   uint64(cfg.Applied),
+		AsyncStorageWrites:        true,
+		MaxSizePerMsg:             uint64(l.MaxMessageBytes),
+		MaxCommittedSizePerReady:  uint64(l.MaxApplyingBytes),
+		MaxUncommittedEntriesSize: uint64(l.MaxUncommittedBytes),
+		MaxInflightMsgs:           l.MaxInflightMessages,
+		MaxInflightBytes:          uint64(l.MaxInflightBytes),
+		CheckQuorum:               true,
+		PreVote:                   cc.PreElection,
+		ReadOnlyOption:            raft.ReadOnlySafe,
+		Logger:                    silentLogger{},
+		DisableProposalForwarding: true,
+		StepDownOnRemoval:         true,
+	}); err != nil {
+		return nil, status.Wrap(status.Corruption, err, "tablet %s: start replica %d", cfg.Tablet, cfg.Replica)
+	}
+	g.publish()
+	return g, nil
+}
+
+// readLog takes first and last index, term, vote and commit from the log, and the timestamps behind what is applied,
+// which it checks (I3).
+func (g *group) readLog(log startLog) error {
+	first, err := log.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("tablet %s: first index: %w", g.cfg.Tablet, err)
+	}
+	last, err := log.LastIndex()
+	if err != nil {
+		return fmt.Errorf("tablet %s: last index: %w", g.cfg.Tablet, err)
+	}
+	hs, _, err := log.InitialState()
+	if err != nil {
+		return fmt.Errorf("tablet %s: initial state: %w", g.cfg.Tablet, err)
+	}
+	g.first, g.last = ident.Index(first), ident.Index(last)
+	g.term, g.commit = ident.Term(hs.GetTerm()), ident.Index(hs.GetCommit())
+	g.appends.given = hardState{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}
+	g.appends.now = g.appends.given
+	for next := uint64(g.cfg.Applied) + 1; next <= last; {
+		ents, err := log.Entries(next, last+1, 1<<20)
+		if err != nil {
+			return status.Wrap(status.Corruption, err, "tablet %s: read entries %d to %d", g.cfg.Tablet, next, last)
+		}
+		if len(ents) == 0 {
+			return status.New(status.Corruption, "tablet %s: entry %d is missing", g.cfg.Tablet, next)
+		}
+		if _, err := g.takeStamps(ents); err != nil {
+			return err
+		}
+		next += uint64(len(ents))
+	}
+	g.stamps.committed(g.commit)
+	return nil
+}
+
+// takeStamps checks that the entries' timestamps rise with the index (I3), remembers them, and returns the highest.
+func (g *group) takeStamps(ents []*raftpb.Entry) (hybridtime.Timestamp, error) {
+	var highest hybridtime.Timestamp
+	g.stamps.truncate(ident.Index(ents[0].GetIndex()))
+	for _, e := range ents {
+		info, err := wal.DecodeEntry(e)
+		if err != nil {
+			return 0, status.Wrap(status.Corruption, err, "tablet %s: entry %d.%d", g.cfg.Tablet, e.GetTerm(), e.GetIndex())
+		}
+		if info.Timestamp == 0 {
+			continue
+		}
+		last := g.stamps.last()
+		if err := g.stamps.add(ident.Index(e.GetIndex()), info.Timestamp); err != nil {
+			return 0, &StampOrderError{
+				Tablet: g.cfg.Tablet, At: opID(e), Timestamp: info.Timestamp, Last: last,
+			}
+		}
+		highest = info.Timestamp
+	}
+	return highest, nil
+}
+
+// settle handles everything raft has ready and every request that can go on, until nothing is left to do.
+func (g *group) settle() {
+	for g.err == nil {
+		g.drain()
+		if g.err != nil || !g.runRequests() {
+			break
+		}
+	}
+	g.publish()
+}
+
+// drain handles what raft has ready. After it role, term, commit and last are raft's own.
+func (g *group) drain() {
+	for g.err == nil && g.node.HasReady() {
+		if rd, ok := g.nextReady(); ok {
+			g.handleReady(rd)
+		}
+	}
+}
+
+// runRequests starts what waits and can go on; it says whether raft has been stepped, and so has more to handle. Closing
+// looks at the log, so it has its turn only when nothing new stands in it that has not been handled.
+func (g *group) runRequests() bool {
+	if g.runProposals() || g.runReads() {
+		return true
+	}
+	g.runCloses()
+	return false
+}
+
+func (g *group) handleReady(rd raft.Ready) {
+	wasLeader, wasTerm, wasLead := g.role == raft.StateLeader, g.term, g.lead
+	if !raft.IsEmptyHardState(rd.HardState) {
+		g.term = ident.Term(rd.HardState.GetTerm())
+		g.commit = ident.Index(rd.HardState.GetCommit())
+		g.appends.now = hardState{rd.HardState.GetTerm(), rd.HardState.GetVote(), rd.HardState.GetCommit()}
+	}
+	if rd.SoftState != nil {
+		g.role = rd.SoftState.RaftState
+		g.lead = ident.ReplicaID(rd.SoftState.Lead)
+	}
+	var highest hybridtime.Timestamp
+	if len(rd.Entries) > 0 {
+		var err error
+		if highest, err = g.takeStamps(rd.Entries); err != nil {
+			g.fail(err)
+			return
+		}
+		g.last = ident.Index(rd.Entries[len(rd.Entries)-1].GetIndex())
+	}
+	g.stamps.committed(g.commit)
+	g.readsConfirmed(rd.ReadStates)
+	if isLeader := g.role == raft.StateLeader; wasLeader && (!isLeader || g.term != wasTerm) {
+		g.leadershipLost()
+	}
+	if wasTerm != g.term || wasLead != g.lead {
+		g.forgetAnswer()
+	}
+	if g.role == raft.StateLeader && (!wasLeader || g.term != wasTerm) {
+		g.leadershipWon(rd.Entries)
+	}
+	g.countRole(wasTerm)
+	g.handleMessages(rd, highest)
+}
+
+// leadershipWon finds the first entry of the new term: raft appends it in the step that makes it leader.
+func (g *group) leadershipWon(ents []*raftpb.Entry) {
+	g.ownFirst = 0
+	for _, e := range ents {
+		if e.GetTerm() == uint64(g.term) {
+			g.ownFirst = ident.Index(e.GetIndex())
+			break
+		}
+	}
+	invariant.Check(g.ownFirst != 0, "tablet %s: leads term %d without a first entry", g.cfg.Tablet, g.term)
+	g.core.metrics.electionsWon.Inc()
+}
+
+func (g *group) countRole(wasTerm ident.Term) {
+	if g.role == raft.StateCandidate && g.term != wasTerm {
+		g.core.metrics.campaigns.Inc()
+	}
+}
+
+// ready says whether this replica leads and has committed an entry of its own term (I4).
+func (g *group) ready() bool {
+	return g.role == raft.StateLeader && g.commit >= g.ownFirst
+}
+
+// leadershipLost ends what only a leader can go on with. Close requests go on: another replica may answer them.
+func (g *group) leadershipLost() {
+	g.failReads(g.notLeader)
+	g.closing.leadershipLost()
+	g.transferEnded(nil)
+}
+
+// handleMessages sorts what raft says: vote requests and the answers wait for the append, the rest goes out.
+func (g *group) handleMessages(rd raft.Ready, highest hybridtime.Timestamp) {
+	var held []*raftpb.Message
+	var appendMsg *raftpb.Message
+	for _, m := range rd.Messages {
+		switch {
+		case m.GetTo() == raft.LocalAppendThread:
+			appendMsg = m
+		case m.GetTo() == raft.LocalApplyThread:
+			g.apply(m)
+		case isVoteRequest(m) && !g.core.planted(mistakeVoteRequestEarly):
+			held = append(held, m)
+		default:
+			g.send(m)
+		}
+		if g.err != nil {
+			return
+		}
+	}
+	if appendMsg != nil || len(held) > 0 {
+		g.append(appendMsg, held, highest)
+	}
+}
+
+// isVoteRequest: raft lets these leave at once. They claim a log, a term and a vote, and an answer to one outlives a
+// crash, so they wait for the commit that holds all three (I1).
+func isVoteRequest(m *raftpb.Message) bool {
+	return m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote
+}
+
+// apply hands committed entries on. With asynchronous storage writes raft names only entries that are durable here (I2).
+func (g *group) apply(m *raftpb.Message) {
+	a := Apply{Tablet: g.cfg.Tablet, Number: g.cfg.Number, Entries: make([]CommittedEntry, 0, len(m.GetEntries()))}
+	highest := g.appliedTS
+	if n := len(g.appliedStamps); n > 0 {
+		highest = g.appliedStamps[n-1]
+	}
+	for _, e := range m.GetEntries() {
+		info, err := wal.DecodeEntry(e)
+		if err != nil {
+			g.fail(status.Wrap(status.Corruption, err, "tablet %s: committed entry %s", g.cfg.Tablet, opID(e)))
+			return
+		}
+		if e.GetType() != raftpb.EntryNormal {
+			g.fail(status.New(status.NotSupported, "tablet %s: entry %s changes the config, which this version can't", g.cfg.Tablet, opID(e)))
+			return
+		}
+		a.Entries = append(a.Entries, CommittedEntry{OpID: opID(e), Kind: info.Kind, Timestamp: info.Timestamp, Payload: info.Payload})
+		a.Bytes += len(e.GetData())
+		highest = max(highest, info.Timestamp)
+	}
+	g.applying = append(g.applying, m.GetResponses()[0])
+	g.appliedStamps = append(g.appliedStamps, highest)
+	g.core.out.Applies = append(g.core.out.Applies, a)
+}
+
+// applied tells raft that the oldest Apply is done.
+func (g *group) applied() {
+	invariant.Check(len(g.applying) > 0, "tablet %s: applied what was not handed out", g.cfg.Tablet)
+	m := g.applying[0]
+	g.applying = g.applying[1:]
+	ents := m.GetEntries()
+	g.appliedTo = ident.Index(ents[len(ents)-1].GetIndex())
+	g.appliedTS = g.appliedStamps[0]
+	g.appliedStamps = g.appliedStamps[1:]
+	invariant.Check(g.appliedTo <= g.commit, "tablet %s: applied %d > committed %d", g.cfg.Tablet, g.appliedTo, g.commit)
+	g.step(m)
+}
+
+// tick moves raft's time on.
+func (g *group) tick() {
+	g.tickNode()
+	if g.err != nil {
+		return
+	}
+	g.transferTick()
+	if due := g.closeTick(); due || g.node.HasReady() {
+		g.core.touch(g)
+	}
+}
+
+// fail ends the replica: it is stepped no more and says nothing more (I10).
+func (g *group) fail(err error) {
+	if g.err != nil {
+		return
+	}
+	g.err = err
+	g.finishAll(errFailed(g.cfg.Tablet, err))
+	g.applying, g.appends.pending = nil, nil
+	g.core.deactivate(g)
+	g.core.metrics.failed.Inc()
+	g.core.out.Failures = append(g.core.out.Failures, Failure{g.cfg.Tablet, err})
+	g.core.touch(g)
+}
+
+// finishAll answers every waiting request with err.
+func (g *group) finishAll(err error) {
+	for _, p := range g.proposals {
+		g.core.done(Done{Ticket: p.ticket, Err: err})
+	}
+	g.proposals = nil
+	g.failReads(func() error { return err })
+	g.closing.fail(g.core, err)
+	g.transferEnded(err)
+}
+
+// cancel forgets a request that waits.
+func (g *group) cancel(t Ticket) {
+	for i, p := range g.proposals {
+		if p.ticket == t {
+			g.proposals = append(g.proposals[:i], g.proposals[i+1:]...)
+			return
+		}
+	}
+	if g.reads.cancel(t) || g.closing.cancel(t) {
+		return
+	}
+	if g.transfer.ticket == t {
+		g.transfer = transferState{}
+	}
+}
+
+// publish puts the status where other goroutines read it, and notes a change of leadership.
+func (g *group) publish() {
+	s := GroupStatus{
+		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
+		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
+		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Err: g.err,
+	}
+	old := g.view.p.Load()
+	if old != nil && *old == s {
+		return
+	}
+	g.view.p.Store(&s)
+	if g.core == nil || old == nil {
+		return
+	}
+	if old.Role != s.Role || old.Term != s.Term || old.Leader != s.Leader || old.Ready != s.Ready {
+		g.core.out.Changes = append(g.core.out.Changes, s)
+	}
+}
+
+func (g *group) nyalaRole() nyalav1.Role {
+	switch p := g.peer(g.cfg.Replica); {
+	case g.err != nil || p == nil:
+		return nyalav1.Role_ROLE_NON_PARTICIPANT
+	case g.role == raft.StateLeader:
+		return nyalav1.Role_ROLE_LEADER
+	case p.GetLearner():
+		return nyalav1.Role_ROLE_LEARNER
+	default:
+		return nyalav1.Role_ROLE_FOLLOWER
+	}
+}
+
+// peer returns the member with the given id, nil if there is none.
+func (g *group) peer(id ident.ReplicaID) *nyalav1.Peer {
+	for _, p := range g.cfg.Config.GetPeers() {
+		if p.GetReplicaId() == uint64(id) {
+			return p
+		}
+	}
+	return nil
+}
+
+// notLeader is the error that sends a caller to the leader.
+func (g *group) notLeader() error {
+	e := status.New(status.NotTheLeader, "tablet %s: replica %d doesn't lead in term %d", g.cfg.Tablet, g.cfg.Replica, g.term)
+	e.Term = uint64(g.term)
+	if p := g.peer(g.lead); p != nil && g.lead != g.cfg.Replica {
+		e.Leader = proto.CloneOf(p)
+	}
+	return e
+}
+
+func opID(e *raftpb.Entry) ident.OpID {
+	return ident.OpID{Term: ident.Term(e.GetTerm()), Index: ident.Index(e.GetIndex())}
+}
+
+func jointConfig(cs *raftpb.ConfState) quorum.JointConfig {
+	j := quorum.JointConfig{quorum.MajorityConfig{}, nil}
+	for _, id := range cs.GetVoters() {
+		j[0][id] = struct{}{}
+	}
+	for _, id := range cs.GetVotersOutgoing() {
+		if j[1] == nil {
+			j[1] = quorum.MajorityConfig{}
+		}
+		j[1][id] = struct{}{}
+	}
+	return j
+}

@@ -1,0 +1,159 @@
+package consensus
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// metrics are a host's counters, over all its groups.
+type metrics struct {
+	reg  prometheus.Registerer
+	list []prometheus.Collector
+
+	messagesSent     map[raftpb.MessageType]prometheus.Counter
+	messagesOther    prometheus.Counter
+	messagesReceived prometheus.Counter
+	ignored          map[string]prometheus.Counter
+	unreachable      prometheus.Counter
+	proposals        map[string]prometheus.Counter
+	readRequests     prometheus.Counter
+	readRounds       prometheus.Counter
+	closeRequests    prometheus.Counter
+	closeRounds      prometheus.Counter
+	promisesMade     prometheus.Counter
+	promisesRefused  prometheus.Counter
+	campaigns        prometheus.Counter
+	electionsWon     prometheus.Counter
+	failed           prometheus.Counter
+	refusedAhead     prometheus.Counter
+	clockIgnored     prometheus.Counter
+	logCuts          prometheus.Counter
+	groups           prometheus.Gauge
+	leading          prometheus.Gauge
+	outOfSpace       prometheus.Gauge
+	logQueueBytes    prometheus.Gauge
+	commitAppends    prometheus.Histogram
+	applyGroups      prometheus.Histogram
+}
+
+// The kinds of raft messages that go between servers, as label values.
+var messageKinds = map[raftpb.MessageType]string{
+	raftpb.MsgApp:           "append",
+	raftpb.MsgAppResp:       "append_response",
+	raftpb.MsgHeartbeat:     "heartbeat",
+	raftpb.MsgHeartbeatResp: "heartbeat_response",
+	raftpb.MsgVote:          "vote",
+	raftpb.MsgVoteResp:      "vote_response",
+	raftpb.MsgPreVote:       "pre_vote",
+	raftpb.MsgPreVoteResp:   "pre_vote_response",
+	raftpb.MsgTimeoutNow:    "timeout_now",
+}
+
+var proposalResults = []string{"ok", "not_the_leader", "unavailable", "too_busy", "out_of_space", "clock", "other"}
+
+func newMetrics(reg prometheus.Registerer) *metrics {
+	m := &metrics{
+		reg:          reg,
+		messagesSent: make(map[raftpb.MessageType]prometheus.Counter),
+		ignored:      make(map[string]prometheus.Counter),
+		proposals:    make(map[string]prometheus.Counter),
+	}
+	sent := m.counters("raft_server_messages_total", "Raft messages handed to the connections to other servers.", "kind")
+	for t, kind := range messageKinds {
+		m.messagesSent[t] = sent.WithLabelValues(kind)
+	}
+	m.messagesOther = sent.WithLabelValues("closed_timestamp")
+	m.messagesReceived = m.counter("raft_server_messages_received_total", "Messages of groups received from other servers.")
+	ignored := m.counters("raft_messages_ignored_total", "Messages received and left alone.", "reason")
+	for _, r := range ignoredReasons {
+		m.ignored[r] = ignored.WithLabelValues(r)
+	}
+	m.unreachable = m.counter("raft_messages_unsent_total", "Messages that could not be sent.")
+	proposals := m.counters("raft_proposals_total", "Proposals by what became of them; ok: appended to a leader's log.", "result")
+	for _, r := range proposalResults {
+		m.proposals[r] = proposals.WithLabelValues(r)
+	}
+	m.readRequests = m.counter("raft_read_index_requests_total", "Reads that asked for a read index.")
+	m.readRounds = m.counter("raft_read_index_rounds_total", "Rounds that confirmed read indexes; reads that wait share one.")
+	m.closeRequests = m.counter("raft_close_timestamp_requests_total", "Reads that asked for a closed timestamp.")
+	m.closeRounds = m.counter("raft_close_timestamp_rounds_total", "Rounds of promises that leaders began.")
+	m.promisesMade = m.counter("raft_promises_total", "Promises to close a timestamp given to leaders elsewhere.")
+	m.promisesRefused = m.counter("raft_promises_refused_total", "Promises refused: another term, or a timestamp too far ahead.")
+	m.campaigns = m.counter("raft_elections_begun_total", "Elections in which a replica here stood.")
+	m.electionsWon = m.counter("raft_elections_won_total", "Elections won by a replica here.")
+	m.failed = m.counter("raft_failed_replicas_total", "Replicas that failed since the start.")
+	m.refusedAhead = m.counter("raft_entries_refused_ahead_total", "Entries of leaders refused because their timestamps are too far ahead.")
+	m.clockIgnored = m.counter("raft_clock_updates_refused_total", "Clock readings of other servers left alone because they are too far ahead.")
+	m.logCuts = m.counter("raft_log_cuts_total", "Times a log was cut behind what is durable everywhere.")
+	m.groups = m.gauge("raft_groups", "Replicas that run on this server.")
+	m.leading = m.gauge("raft_leaders", "Replicas here that lead.")
+	m.outOfSpace = m.gauge("raft_log_out_of_space", "1 while the log has no room and writes are refused.")
+	m.logQueueBytes = m.gauge("raft_log_queue_bytes", "Bytes that wait for the log writer.")
+	m.commitAppends = m.histogram("raft_commit_appends", "Appends of groups that shared one commit of the log.")
+	m.applyGroups = m.histogram("raft_apply_groups", "Groups that shared one call to the state machine.")
+	if reg != nil {
+		reg.MustRegister(m.list...)
+	}
+	return m
+}
+
+// close takes the metrics off their registerer.
+func (m *metrics) close() {
+	if m.reg == nil {
+		return
+	}
+	for _, c := range m.list {
+		m.reg.Unregister(c)
+	}
+}
+
+func (m *metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.list = append(m.list, c)
+	return c
+}
+
+func (m *metrics) counters(name, help, label string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	m.list = append(m.list, c)
+	return c
+}
+
+func (m *metrics) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	m.list = append(m.list, g)
+	return g
+}
+
+func (m *metrics) histogram(name, help string) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(1, 2, 11)})
+	m.list = append(m.list, h)
+	return h
+}
+
+func (m *metrics) sent(t raftpb.MessageType) {
+	if c := m.messagesSent[t]; c != nil {
+		c.Inc()
+	}
+}
+
+func (m *metrics) proposed(err error) {
+	result := "other"
+	switch status.CodeOf(err) {
+	case status.OK:
+		result = "ok"
+	case status.NotTheLeader:
+		result = "not_the_leader"
+	case status.ServiceUnavailable, status.TabletFailed, status.TabletNotRunning:
+		result = "unavailable"
+	case status.TooBusy:
+		result = "too_busy"
+	case status.OutOfSpace:
+		result = "out_of_space"
+	case status.Clock:
+		result = "clock"
+	}
+	m.proposals[result].Inc()
+}

@@ -1,0 +1,155 @@
+package consensus
+
+import (
+	"context"
+	"sync"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// Receive takes a batch from another server. It never blocks: what finds no room is dropped and counted, as if lost on the
+// way. The messages belong to the host.
+//
+// The sender's clock is taken over within the guard; beyond it, or from a fenced server, it is left alone. The messages
+// are read all the same.
+func (h *Host) Receive(from ident.ServerID, batch *nyalav1.PeerBatch) {
+	if c := hybridtime.Timestamp(batch.GetClock()); c != 0 && !batch.GetFenced() {
+		if h.deps.Clock.Update(c) != nil {
+			h.metrics.clockIgnored.Inc()
+		}
+	}
+	logFull := h.writer.full.Load() || h.writer.bytes.Load() > int64(h.cfg.Limits.MaxLogQueueBytes)
+	for _, m := range batch.GetMessages() {
+		h.metrics.messagesReceived.Inc()
+		if reason := h.receive(m, logFull); reason != "" {
+			h.metrics.ignored[reason].Inc()
+		}
+	}
+}
+
+func (h *Host) receive(m *nyalav1.GroupMessage, logFull bool) (ignored string) {
+	var id [16]byte
+	if copy(id[:], m.GetTabletId()) != len(m.GetTabletId()) || len(m.GetTabletId()) != len(id) {
+		return ignoredMalformed
+	}
+	n := h.findID(id)
+	if n == nil || n.view.Load() == nil {
+		return ignoredNoGroup
+	}
+	if ident.ReplicaID(m.GetTo()) != n.replica {
+		return ignoredWrongReplica
+	}
+	data := false
+	if r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft); ok {
+		t, ok := raftType(r.Raft)
+		if !ok {
+			return ignoredMalformed
+		}
+		data = t == raftpb.MsgApp || t == raftpb.MsgAppResp
+		if logFull && t == raftpb.MsgApp {
+			// Entries would only gather in memory. The leader is heard by its heartbeats and sends them again.
+			return ignoredLogFull
+		}
+	}
+	if !n.worker.box.message(m, data) {
+		return ignoredQueueFull
+	}
+	return ""
+}
+
+// Unreachable says that messages to another server were dropped. Leaders go back to probing the followers whose appends
+// were among them.
+func (h *Host) Unreachable(to ident.ServerID, dropped []*nyalav1.GroupMessage) {
+	h.metrics.unreachable.Add(float64(len(dropped)))
+	type target struct {
+		group *handle
+		to    ident.ReplicaID
+	}
+	var last target
+	for _, m := range dropped {
+		r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft)
+		if !ok || len(m.GetTabletId()) != 16 {
+			continue
+		}
+		if t, ok := raftType(r.Raft); !ok || t != raftpb.MsgApp {
+			continue
+		}
+		n := h.findID([16]byte(m.GetTabletId()))
+		if n == nil {
+			continue
+		}
+		now := target{n, ident.ReplicaID(m.GetTo())}
+		if now == last {
+			continue
+		}
+		last = now
+		n.worker.box.put(func(b *mail) {
+			b.unsent = append(b.unsent, unsentMail{n.tablet, ident.ReplicaID(m.GetFrom()), now.to})
+		})
+	}
+}
+
+// stepDownAtOnce is how many hand-overs StepDownAll has under way.
+const stepDownAtOnce = 256
+
+// StepDownAll hands every leadership of this server to another voter, as a graceful stop does. Groups without another
+// voter keep theirs. It returns when none is left or ctx ends; then it says how many are.
+func (h *Host) StepDownAll(ctx context.Context) error {
+	for {
+		led := h.leaderships()
+		if len(led) == 0 {
+			return nil
+		}
+		var wg sync.WaitGroup
+		slots := make(chan struct{}, stepDownAtOnce)
+		for _, tablet := range led {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				// What went wrong shows by the leadership that is still there in the next round.
+				_ = h.TransferLeadership(ctx, tablet, 0)
+			})
+		}
+		wg.Wait()
+		if led = h.leaderships(); len(led) == 0 {
+			return nil
+		}
+		pause(ctx, h.cfg.HeartbeatInterval/ticksPerHeartbeat)
+		select {
+		case <-h.stopped:
+			return errHostStopped()
+		default:
+		}
+		if ctx.Err() != nil {
+			return status.New(status.TimedOut, "%d leaderships could not be handed over in time, tablet %s among them", len(led), led[0])
+		}
+	}
+}
+
+// leaderships returns the tablets led here that have another voter.
+func (h *Host) leaderships() (led []ident.TabletID) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	for _, n := range h.groups {
+		v := n.view.Load()
+		if v == nil {
+			continue
+		}
+		s := v.Status()
+		if s.Role != nyalav1.Role_ROLE_LEADER {
+			continue
+		}
+		for _, p := range s.Config.GetPeers() {
+			if !p.GetLearner() && p.GetReplicaId() != uint64(s.Replica) {
+				led = append(led, n.tablet)
+				break
+			}
+		}
+	}
+	return led
+}

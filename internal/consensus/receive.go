@@ -1,0 +1,210 @@
+package consensus
+
+import (
+	"fmt"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/wal"
+)
+
+// Why a message was left alone.
+const (
+	ignoredMalformed    = "malformed"
+	ignoredNoGroup      = "no_group"
+	ignoredWrongReplica = "wrong_replica"
+	ignoredFailed       = "failed"
+	ignoredQueueFull    = "queue_full"
+	ignoredLogFull      = "log_queue_full"
+)
+
+var ignoredReasons = []string{
+	ignoredMalformed, ignoredNoGroup, ignoredWrongReplica, ignoredFailed, ignoredQueueFull, ignoredLogFull,
+}
+
+// receive takes a message from another replica; it says why it was left alone, if it was.
+func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
+	from := ident.ReplicaID(m.GetFrom())
+	switch {
+	case g.err != nil:
+		return ignoredFailed
+	case ident.ReplicaID(m.GetTo()) != g.cfg.Replica || from == 0 || from == g.cfg.Replica:
+		return ignoredWrongReplica
+	}
+	switch k := m.GetKind().(type) {
+	case *nyalav1.GroupMessage_Raft:
+		rm, err := decodeRaft(k.Raft, m.GetFrom(), m.GetTo())
+		if err != nil {
+			return ignoredMalformed
+		}
+		g.receiveRaft(rm, hybridtime.Timestamp(m.GetPromised()))
+	case *nyalav1.GroupMessage_CloseRequest:
+		g.receiveCloseRequest(from, k.CloseRequest)
+	case *nyalav1.GroupMessage_ClosePromise:
+		if p := k.ClosePromise; !p.GetRefused() {
+			g.countPromise(from, ident.Term(p.GetTerm()), hybridtime.Timestamp(p.GetTimestamp()))
+		}
+	case *nyalav1.GroupMessage_CloseQuestion:
+		g.receiveCloseQuestion(from, hybridtime.Timestamp(k.CloseQuestion.GetTimestamp()))
+	case *nyalav1.GroupMessage_Closed:
+		g.receiveClosed(k.Closed)
+	default:
+		return ignoredMalformed
+	}
+	return ""
+}
+
+func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
+	switch m.GetType() {
+	case raftpb.MsgVoteResp:
+		g.takeVote(m, promised)
+	case raftpb.MsgApp:
+		g.refuseAhead(m)
+	case raftpb.MsgHeartbeat:
+		// Raft has no use for the field in a heartbeat; here it says what every member's log holds (see send).
+		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
+		defer g.maybeCut(cutStep)
+	}
+	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
+	_ = g.step(m)
+	g.core.touch(g)
+}
+
+// cutStep is how many entries a heartbeat's news must free before the log is cut for them.
+const cutStep = 256
+
+// takeVote notes the promise in a vote, before raft counts it (I4).
+func (g *group) takeVote(m *raftpb.Message, promised hybridtime.Timestamp) {
+	if m.GetReject() {
+		return
+	}
+	if term := ident.Term(m.GetTerm()); term >= g.voteTerm {
+		if term > g.voteTerm {
+			g.voteTerm, g.votePromised = term, 0
+		}
+		g.votePromised = max(g.votePromised, promised)
+	}
+}
+
+// refuseAhead takes entries out of an append whose timestamps are beyond this server's guard, unless they are known
+// committed: what is refused is never written. The message still counts as word from the leader. The leader offers them
+// again with its heartbeats, and they are taken when the clocks agree.
+func (g *group) refuseAhead(m *raftpb.Message) {
+	for i, e := range m.GetEntries() {
+		if e.GetIndex() <= m.GetCommit() {
+			continue
+		}
+		info, err := wal.DecodeEntry(e)
+		if err != nil || info.Timestamp == 0 {
+			continue // a bad entry fails the replica where its timestamps are checked
+		}
+		if err := g.core.clock.CheckAhead(info.Timestamp); err != nil {
+			g.core.metrics.refusedAhead.Add(float64(len(m.GetEntries()) - i))
+			g.core.out.Refusals = append(g.core.out.Refusals, Refusal{
+				Tablet: g.cfg.Tablet, From: ident.ReplicaID(m.GetFrom()), At: opID(e), Timestamp: info.Timestamp, Err: err,
+			})
+			m.Entries = m.Entries[:i]
+			return
+		}
+	}
+}
+
+// send puts a raft message on its way to another replica.
+func (g *group) send(m *raftpb.Message) {
+	gm := &nyalav1.GroupMessage{}
+	ch := Control
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgAppResp:
+		ch = Data
+	case raftpb.MsgVoteResp:
+		gm.Promised = uint64(g.promised)
+		if g.core.planted(mistakePromiseNotInVote) {
+			gm.Promised = 0
+		}
+	case raftpb.MsgHeartbeat:
+		// Followers may cut their logs behind what every member holds, which only the leader knows.
+		m.RejectHint = new(uint64(g.computeHeld()))
+	}
+	b, err := proto.Marshal(m)
+	if err != nil {
+		g.fail(fmt.Errorf("encode %s to replica %d: %w", m.GetType(), m.GetTo(), err))
+		return
+	}
+	g.core.metrics.sent(m.GetType())
+	gm.Kind = &nyalav1.GroupMessage_Raft{Raft: b}
+	g.sendOn(ch, ident.ReplicaID(m.GetTo()), gm)
+}
+
+// sendGroup puts one of the host's own messages on its way.
+func (g *group) sendGroup(to ident.ReplicaID, m *nyalav1.GroupMessage) { g.sendOn(Control, to, m) }
+
+func (g *group) sendOn(ch Channel, to ident.ReplicaID, m *nyalav1.GroupMessage) {
+	p := g.peer(to)
+	if p == nil {
+		return // not in the config that this replica knows: as good as lost
+	}
+	m.TabletId, m.From, m.To = g.id, uint64(g.cfg.Replica), uint64(to)
+	g.core.out.Messages = append(g.core.out.Messages, Outgoing{
+		To: ident.ServerID(p.GetServerId()), Address: p.GetAddress(), Channel: ch, Message: m,
+	})
+}
+
+// decodeRaft reads a raft message and checks what raft takes on trust: that it is one that replicas send each other, names
+// the same replicas as its envelope, has a term, and that its entries follow each other.
+func decodeRaft(b []byte, from, to uint64) (*raftpb.Message, error) {
+	m := new(raftpb.Message)
+	if err := proto.Unmarshal(b, m); err != nil {
+		return nil, err
+	}
+	switch m.GetType() {
+	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgVote, raftpb.MsgVoteResp,
+		raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
+	default:
+		return nil, fmt.Errorf("message type %s between replicas", m.GetType())
+	}
+	if m.GetFrom() != from || m.GetTo() != to {
+		return nil, fmt.Errorf("from %d to %d in an envelope from %d to %d", m.GetFrom(), m.GetTo(), from, to)
+	}
+	if m.GetTerm() == 0 {
+		return nil, fmt.Errorf("%s without a term", m.GetType())
+	}
+	if n := len(m.GetContext()); n != 0 && n != 8 && (m.GetType() == raftpb.MsgHeartbeat || m.GetType() == raftpb.MsgHeartbeatResp) {
+		return nil, fmt.Errorf("%s with a context of %d bytes", m.GetType(), n)
+	}
+	if len(m.GetEntries()) > 0 && m.GetType() != raftpb.MsgApp {
+		return nil, fmt.Errorf("%s with entries", m.GetType())
+	}
+	term := m.GetLogTerm()
+	for i, e := range m.GetEntries() {
+		if e == nil || e.GetIndex() != m.GetIndex()+1+uint64(i) || e.GetTerm() < term || e.GetTerm() > m.GetTerm() {
+			return nil, fmt.Errorf("entry %d.%d at place %d behind %d.%d", e.GetTerm(), e.GetIndex(), i, m.GetLogTerm(), m.GetIndex())
+		}
+		term = e.GetTerm()
+	}
+	return m, nil
+}
+
+// raftType reads the type of an encoded raft message without decoding the rest; ok is false if it can't.
+func raftType(b []byte) (t raftpb.MessageType, ok bool) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0, false
+		}
+		b = b[n:]
+		if num == 1 && typ == protowire.VarintType {
+			v, n := protowire.ConsumeVarint(b)
+			return raftpb.MessageType(v), n > 0
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return 0, false
+		}
+		b = b[n:]
+	}
+	return raftpb.MsgHup, true
+}

@@ -1,0 +1,150 @@
+package consensus
+
+import (
+	"context"
+	"sync/atomic"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/ident"
+)
+
+// worker steps one Core from one goroutine.
+type worker struct {
+	host *Host
+	core *Core
+	box  *inbox
+	mail mail
+	// out collects messages by server and channel for one call of the transport each.
+	out map[route]*[]*nyalav1.GroupMessage
+	hot []route
+}
+
+type route struct {
+	to      ident.ServerID
+	address string
+	ch      Channel
+}
+
+// call is a request of a goroutine that waits.
+type call struct {
+	done chan Done // holds one
+	gone atomic.Bool
+}
+
+func newCall() *call { return &call{done: make(chan Done, 1)} }
+
+func newWorker(h *Host, cc CoreConfig) *worker {
+	return &worker{
+		host: h,
+		core: newCore(cc, h.deps.Clock, h.metrics),
+		box:  newInbox(cc.Limits),
+		out:  make(map[route]*[]*nyalav1.GroupMessage),
+	}
+}
+
+func (w *worker) run(ctx context.Context) error {
+	for w.box.take(ctx, &w.mail) {
+		w.step(&w.mail)
+		w.dispatch(w.core.Take())
+	}
+	return nil
+}
+
+// step gives the core a turn's events: what the host had under way first, then messages, the urgent ones before the rest,
+// then requests, and time last, so that a leader's word that has arrived counts before the election timer does.
+func (w *worker) step(m *mail) {
+	c := w.core
+	for _, f := range m.commands {
+		f(c)
+	}
+	for _, a := range m.appended {
+		c.Appended(a.tablet, a.seq)
+	}
+	for _, a := range m.applied {
+		for range a.count {
+			c.Applied(a.tablet, a.err)
+		}
+	}
+	for _, msgs := range [][]*nyalav1.GroupMessage{m.control, m.data} {
+		for _, gm := range msgs {
+			if reason := c.Receive(gm); reason != "" {
+				w.host.metrics.ignored[reason].Inc()
+			}
+		}
+	}
+	for _, u := range m.unsent {
+		c.Unreachable(u.tablet, u.from, u.to)
+	}
+	for i := range m.requests {
+		w.request(&m.requests[i])
+	}
+	if m.tick {
+		c.Tick()
+	}
+}
+
+func (w *worker) request(r *request) {
+	if r.kind == requestCancel {
+		w.core.Cancel(r.tablet, r.call)
+		return
+	}
+	if r.call.gone.Load() {
+		return
+	}
+	switch r.kind {
+	case requestPropose:
+		w.core.Propose(r.tablet, r.entry, r.payload, r.call)
+	case requestRead:
+		w.core.ReadIndex(r.tablet, r.call)
+	case requestClose:
+		w.core.CloseTimestamp(r.tablet, r.ts, r.call)
+	case requestTransfer:
+		w.core.Transfer(r.tablet, r.to, r.call)
+	}
+}
+
+// dispatch does what the core has decided. Nothing in it blocks. Messages go first: appends to followers don't wait for
+// the log here.
+func (w *worker) dispatch(d Decisions) {
+	h := w.host
+	w.send(d.Messages)
+	if len(d.Appends) > 0 {
+		h.writer.add(w, d.Appends)
+	}
+	if len(d.Applies) > 0 {
+		h.applies.add(w, d.Applies)
+	}
+	for _, done := range d.Done {
+		done.Ticket.(*call).done <- done
+	}
+	for _, r := range d.Refusals {
+		h.refusals.put(r)
+	}
+	for _, s := range d.Changes {
+		h.observeChange(s)
+	}
+	for _, f := range d.Failures {
+		h.observeFailure(f)
+	}
+}
+
+func (w *worker) send(msgs []Outgoing) {
+	for _, m := range msgs {
+		r := route{m.To, m.Address, m.Channel}
+		q := w.out[r]
+		if q == nil {
+			q = new([]*nyalav1.GroupMessage)
+			w.out[r] = q
+		}
+		if len(*q) == 0 {
+			w.hot = append(w.hot, r)
+		}
+		*q = append(*q, m.Message)
+	}
+	for _, r := range w.hot {
+		q := w.out[r]
+		w.host.deps.Transport.Send(r.to, r.address, r.ch, *q)
+		*q = nil // the messages and their slice are the transport's now
+	}
+	w.hot = w.hot[:0]
+}
