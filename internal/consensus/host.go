@@ -328,8 +328,12 @@ func wait(ctx context.Context, h *Host, done <-chan error) error {
 
 // Propose puts an entry into the tablet's log, on its leader: the entry gets its timestamp in the step that gives it its
 // index. It returns when the entry stands in the leader's log; whether it is committed shows when it is applied, or not.
-// The payload belongs to the host from now on. After an error of ctx the entry may have been appended all the same.
-func (h *Host) Propose(ctx context.Context, tablet ident.TabletID, kind wal.Kind, payload []byte) (ident.OpID, hybridtime.Timestamp, error) {
+// placed, unless nil, is told the entry's place before the entry can be applied: it is called from the group's worker, and
+// must not block or call the host. The payload belongs to the host from now on. After an error of ctx the entry may have been
+// appended all the same, and then placed is called too.
+func (h *Host) Propose(ctx context.Context, tablet ident.TabletID, kind wal.Kind, payload []byte,
+	placed func(ident.OpID, hybridtime.Timestamp),
+) (ident.OpID, hybridtime.Timestamp, error) {
 	switch {
 	case kind == wal.KindConfig:
 		return ident.OpID{}, 0, status.New(status.NotSupported, "tablet %s: config changes are not supported by this version", tablet)
@@ -340,7 +344,7 @@ func (h *Host) Propose(ctx context.Context, tablet ident.TabletID, kind wal.Kind
 	case h.writer.bytes.Load() > int64(h.cfg.Limits.MaxLogQueueBytes):
 		return ident.OpID{}, 0, errTooBusy(tablet, "this server's log is behind")
 	}
-	d, err := h.call(ctx, request{kind: requestPropose, tablet: tablet, entry: kind, payload: payload})
+	d, err := h.call(ctx, request{kind: requestPropose, tablet: tablet, entry: kind, payload: payload, placed: placed})
 	return d.OpID, d.Timestamp, err
 }
 
@@ -374,7 +378,7 @@ func (h *Host) call(ctx context.Context, r request) (Done, error) {
 	case n.ending.Load():
 		return Done{}, errStopped(r.tablet)
 	}
-	r.call = newCall()
+	r.call = newCall(r.placed)
 	if !n.worker.box.request(r) {
 		return Done{}, errTooBusy(r.tablet, "too many requests wait on this server")
 	}

@@ -68,6 +68,7 @@ type request struct {
 	payload []byte
 	ts      hybridtime.Timestamp
 	to      ident.ReplicaID
+	placed  func(ident.OpID, hybridtime.Timestamp)
 	call    *call
 }
 

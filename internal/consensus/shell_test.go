@@ -378,7 +378,7 @@ func eventually(t *testing.T, ok func() bool) bool {
 func (c *testCluster) write(tablet ident.TabletID, payload string) (ident.OpID, hybridtime.Timestamp) {
 	c.t.Helper()
 	for {
-		op, ts, err := c.leader(tablet).Propose(c.t.Context(), tablet, wal.KindWrite, []byte(payload))
+		op, ts, err := c.leader(tablet).Propose(c.t.Context(), tablet, wal.KindWrite, []byte(payload), nil)
 		if err == nil {
 			return op, ts
 		}
@@ -455,7 +455,7 @@ func TestHostReadsAndCloses(t *testing.T) {
 				t.Fatalf("follower's read index: %v", err)
 			}
 			var e *status.Error
-			if _, _, err := h.Propose(t.Context(), tablet, wal.KindWrite, nil); !errors.As(err, &e) || e.Leader.GetServerId() != string(l.id) {
+			if _, _, err := h.Propose(t.Context(), tablet, wal.KindWrite, nil, nil); !errors.As(err, &e) || e.Leader.GetServerId() != string(l.id) {
 				t.Fatalf("follower's propose: %v", err)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 )
 
@@ -27,11 +28,14 @@ type route struct {
 
 // call is a request of a goroutine that waits.
 type call struct {
-	done chan Done // holds one
-	gone atomic.Bool
+	done   chan Done // holds one
+	gone   atomic.Bool
+	placed func(ident.OpID, hybridtime.Timestamp) // nil: nobody wants to know
 }
 
-func newCall() *call { return &call{done: make(chan Done, 1)} }
+func newCall(placed func(ident.OpID, hybridtime.Timestamp)) *call {
+	return &call{done: make(chan Done, 1), placed: placed}
+}
 
 func newWorker(h *Host, cc CoreConfig) *worker {
 	return &worker{
@@ -104,18 +108,22 @@ func (w *worker) request(r *request) {
 }
 
 // dispatch does what the core has decided. Nothing in it blocks. Messages go first: appends to followers don't wait for
-// the log here.
+// the log here. Requests are answered before anything is applied, so that a proposer knows its entry's place by then.
 func (w *worker) dispatch(d Decisions) {
 	h := w.host
 	w.send(d.Messages)
+	for _, done := range d.Done {
+		c := done.Ticket.(*call)
+		if done.Err == nil && c.placed != nil {
+			c.placed(done.OpID, done.Timestamp)
+		}
+		c.done <- done
+	}
 	if len(d.Appends) > 0 {
 		h.writer.add(w, d.Appends)
 	}
 	if len(d.Applies) > 0 {
 		h.applies.add(w, d.Applies)
-	}
-	for _, done := range d.Done {
-		done.Ticket.(*call).done <- done
 	}
 	for _, r := range d.Refusals {
 		h.refusals.put(r)

@@ -8,16 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 	"github.com/nyaladb/nyala/internal/status"
 	"github.com/nyaladb/nyala/internal/wal"
-)
-
-// Meta keys under which the writer keeps the clock's marks in the log.
-const (
-	MetaClockMark   wal.MetaKey = "clock_mark"
-	MetaPromiseMark wal.MetaKey = "promise_mark"
 )
 
 const (
@@ -198,68 +191,33 @@ func (w *logWriter) take() []logItem {
 	return items
 }
 
-// commit makes the items durable, with the marks that cover their timestamps. The marks are taken here, by the one
-// goroutine that writes them, so that a later commit never holds a lower one.
+// commit makes the items durable.
 func (w *logWriter) commit(items []logItem) error {
-	var b wal.Batch
-	var used, promise hybridtime.Timestamp
-	appends := 0
+	var c Commit
 	for i := range items {
 		it := &items[i]
-		if it.skip {
-			continue
-		}
 		switch {
+		case it.skip:
 		case it.create != nil:
-			b.CreateGroup(it.create.number, it.create.tablet, it.create.record, it.create.start)
-		case it.remove != nil:
-			if !it.ahead {
-				b.DeleteGroup(it.remove.number)
-			}
+			c.CreateGroup(it.create.number, it.create.tablet, it.create.record, it.create.start)
+		case it.remove != nil && !it.ahead:
+			c.DeleteGroup(it.remove.number)
 		case it.worker != nil:
-			it.addTo(&b)
-			used, promise = max(used, it.append.MaxTimestamp), max(promise, it.append.Promise)
-			appends++
+			c.Add(&it.append, !it.ahead)
 		}
 	}
-	var clockMark, promiseMark []byte
-	if mark, write := w.clock.MarkFor(used); used != 0 && write {
-		clockMark = mark
-		b.SetMeta(MetaClockMark, mark)
-	}
-	if mark, write := w.clock.PromiseMarkFor(promise); promise != 0 && write {
-		promiseMark = mark
-		b.SetMeta(MetaPromiseMark, mark)
-	}
-	if b.Empty() {
+	c.Seal(w.clock)
+	if c.Empty() {
 		return nil
 	}
-	if err := w.store.Commit(&b); err != nil {
+	if err := w.store.Commit(&c.Batch); err != nil {
 		return err
 	}
-	if clockMark != nil {
-		w.clock.MarkDurable(clockMark)
-	}
-	if promiseMark != nil {
-		w.clock.PromiseDurable(promiseMark)
-	}
-	if appends > 0 {
-		w.host.metrics.commitAppends.Observe(float64(appends))
+	c.Durable(w.clock)
+	if c.Appends > 0 {
+		w.host.metrics.commitAppends.Observe(float64(c.Appends))
 	}
 	return nil
-}
-
-func (it *logItem) addTo(b *wal.Batch) {
-	a := &it.append
-	if len(a.Entries) > 0 {
-		b.Append(a.Number, a.Entries)
-	}
-	if a.HardState != nil {
-		b.SetHardState(a.Number, a.HardState)
-	}
-	if a.CutBehind != (ident.OpID{}) && !it.ahead {
-		b.Compact(a.Number, a.CutBehind)
-	}
 }
 
 // finish tells everyone who waited; it says whether something may be left to trim.
