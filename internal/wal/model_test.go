@@ -127,7 +127,8 @@ func drawChange(rt *rapid.T, s Store, m *model, b *Batch) {
 		g.cutFrom(from)
 	case what <= 8:
 		to := ident.OpID{Term: 1, Index: ident.Index(rapid.IntRange(int(g.start.Index), int(g.lastIndex())+3).Draw(rt, "to"))}
-		if k := int(to.Index) - int(g.start.Index) - 1; k >= 0 && k < len(g.entries) && !rapid.Bool().Draw(rt, "other") {
+		if k := int(to.Index) - int(g.start.Index) - 1; k >= 0 && k < len(g.entries) &&
+			(uint64(to.Index) <= g.hard.commit || !rapid.Bool().Draw(rt, "other")) {
 			to.Term = ident.Term(g.entries[k].GetTerm())
 		}
 		b.Compact(n, to)

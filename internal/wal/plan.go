@@ -246,6 +246,8 @@ func (p *plan) compact(s *staged, upTo ident.OpID) {
 		s.slots = s.slots[k:]
 	case k < len(s.slots):
 		// Another history: what lies above upTo must not be taken for what follows it.
+		invariant.Check(uint64(upTo.Index) > s.hard.commit, "wal: replica %d: %v isn't in the log, which is committed to %d",
+			s.log.number, upTo, s.hard.commit)
 		p.dropSuffix(s, 0)
 		p.putCut(s, uint64(upTo.Index)+1)
 	default:
