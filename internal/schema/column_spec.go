@@ -30,7 +30,10 @@ func ParseColumnSpecs(specs string) ([]Column, error) {
 		if p.tok.kind == tokenEnd {
 			return columns, nil
 		}
-		if err := p.expect(","); err != nil {
+		if !p.tok.is(",") {
+			return nil, p.lexer.fault(p.tok.pos, "want a comma or the end, have %v", p.tok)
+		}
+		if err := p.advance(); err != nil {
 			return nil, err
 		}
 	}
@@ -74,13 +77,6 @@ func (p *specParser) advance() error {
 	var err error
 	p.tok, err = p.next()
 	return err
-}
-
-func (p *specParser) expect(symbol string) error {
-	if !p.tok.is(symbol) {
-		return p.lexer.fault(p.tok.pos, "want %s, have %v", symbol, p.tok)
-	}
-	return p.advance()
 }
 
 func (p *specParser) column() (Column, error) {
