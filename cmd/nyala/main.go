@@ -1,0 +1,12 @@
+// Command nyala is the command line of Nyala: see package internal/cli, or nyala --help.
+package main
+
+import (
+	"os"
+
+	"github.com/nyaladb/nyala/internal/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nyaladb/nyala/client"
+)
+
+// tableDescription is `table describe --format json`.
+type tableDescription struct {
+	ID         string       `json:"id"`
+	Name       string       `json:"name"`
+	State      string       `json:"state"`
+	Version    uint32       `json:"schema_version"`
+	Columns    []columnJSON `json:"columns"`
+	PrimaryKey []string     `json:"primary_key"`
+	Hash       []hashJSON   `json:"hash"`
+	Range      []string     `json:"range"`
+	Tablets    int          `json:"tablets"`
+	Replicas   int          `json:"replicas"`
+}
+
+type columnJSON struct {
+	ID       uint32 `json:"id"`
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Key      bool   `json:"key"`
+	Nullable bool   `json:"nullable"`
+	Comment  string `json:"comment,omitempty"`
+}
+
+type hashJSON struct {
+	Columns []string `json:"columns"`
+	Buckets uint32   `json:"buckets"`
+	Seed    uint32   `json:"seed"`
+}
+
+func (a *app) tableDescribe() *cobra.Command {
+	cmd := &cobra.Command{Use: "describe TABLE", Short: "show a table's columns, key and partitions", Args: cobra.ExactArgs(1)}
+	format := tableFormat(cmd, "how to print it", "json")
+	cmd.RunE = a.withClient(func(cmd *cobra.Command, c *client.Client, args []string) error {
+		t, err := openTable(cmd.Context(), c, args[0])
+		if err != nil {
+			return err
+		}
+		d := describeTable(t)
+		if format.value == "json" {
+			return printJSON(a.Out, d)
+		}
+		return d.print(a.Out)
+	})
+	return cmd
+}
+
+func describeTable(t *client.Table) tableDescription {
+	s := t.Schema()
+	d := tableDescription{
+		ID: t.ID(), Name: t.Name(), State: tableState(t.Info().State), Version: s.Version(),
+		PrimaryKey: []string{}, Hash: []hashJSON{}, Range: []string{}, Tablets: t.Info().Tablets, Replicas: t.Replicas(),
+	}
+	for _, c := range s.Columns() {
+		d.Columns = append(d.Columns, columnJSON{uint32(c.ID), c.Name, c.TypeName(), c.Key, c.Nullable, c.Comment})
+		if c.Key {
+			d.PrimaryKey = append(d.PrimaryKey, c.Name)
+		}
+	}
+	names := func(ids []client.ColumnID) []string {
+		out := []string{}
+		for _, id := range ids {
+			out = append(out, s.Column(s.IndexOfID(id)).Name)
+		}
+		return out
+	}
+	ps := t.PartitionSchema()
+	for _, h := range ps.Hash {
+		d.Hash = append(d.Hash, hashJSON{names(h.Columns), h.Buckets, h.Seed})
+	}
+	d.Range = names(ps.Range)
+	return d
+}
+
+func (d tableDescription) print(w io.Writer) error {
+	g := newGrid("COLUMN", "TYPE", "NULL", "KEY", "ID").numbers(4)
+	for _, c := range d.Columns {
+		null, key := "", ""
+		if c.Nullable {
+			null = "null"
+		}
+		if c.Key {
+			key = "key"
+		}
+		g.add(c.Name, c.Type, null, key, c.ID)
+	}
+	if err := g.print(w); err != nil {
+		return err
+	}
+	var parts []string
+	for _, h := range d.Hash {
+		part := fmt.Sprintf("hash(%s) in %d buckets", quoteNames(h.Columns), h.Buckets)
+		if h.Seed != 0 {
+			part += fmt.Sprintf(", seed %d", h.Seed)
+		}
+		parts = append(parts, part)
+	}
+	if len(d.Range) > 0 {
+		parts = append(parts, fmt.Sprintf("range(%s)", quoteNames(d.Range)))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "none")
+	}
+	_, err := fmt.Fprintf(w, "\nprimary key: %s\npartitions:  %s\ntablets:     %d, %s each\ntable id:    %s (%s, schema version %d)\n",
+		printable(quoteNames(d.PrimaryKey)), printable(strings.Join(parts, "; ")), d.Tablets, plural(d.Replicas, "replica"), d.ID, d.State,
+		d.Version)
+	return err
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nyaladb/nyala/client"
+)
+
+// loadFlags are what `table load` is told.
+type loadFlags struct {
+	file        string
+	format      choice
+	op          choice
+	nulls       []string
+	ignoreExtra bool
+	sessions    int
+	maxRejected int
+}
+
+func (a *app) tableLoad() *cobra.Command {
+	f := loadFlags{
+		format: choice{words: []string{formatCSV, formatNDJSON, "json"}},
+		op:     choice{value: "insert", words: []string{"insert", "upsert"}},
+	}
+	cmd := &cobra.Command{
+		Use:   "load TABLE FILE",
+		Short: "load rows from a CSV or NDJSON file",
+		Long: `Load rows from a file, or from standard input ("-"), whose rows are written as they arrive. Content compressed with gzip
+is decompressed.
+
+CSV begins with a line of column names. A field that is nothing is NULL, "" is the empty string; --null names another word
+for NULL (may be repeated; --null "" adds nothing to the words again). JSON is one object to a line, or one array of them.
+Times are RFC 3339, as in 2013-01-01T10:00:00Z, or integers of microseconds; binary values are hexadecimal after 0x.
+
+Rows that can't be taken are named with their line and left out; the others are written, and the exit code is 4.
+With --op upsert a row whose key is there already is replaced, so that loading a file again is safe.`,
+		Example: `  nyala table load flights flights.csv.gz --null NA
+  tail -f events.ndjson | nyala table load events - --op upsert`,
+		Args: cobra.ExactArgs(2),
+	}
+	cmd.Flags().Var(&f.format, "input_format", "the input's format (default: by the file's name, else by its first letter)")
+	cmd.Flags().Var(&f.op, "op", "how to write rows: insert rejects a key that is there already, upsert replaces its row")
+	cmd.Flags().StringArrayVar(&f.nulls, "null", []string{""}, `CSV: a bare word that means NULL; may be repeated`)
+	cmd.Flags().BoolVar(&f.ignoreExtra, "ignore_extra_columns", false, "leave out columns that the table doesn't have")
+	cmd.Flags().IntVar(&f.sessions, "sessions", 4, "how many batches are written at once")
+	cmd.Flags().IntVar(&f.maxRejected, "max_rejected", 0, "stop after this many rejected rows; 0: go on")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.sessions < 1 || f.sessions > 64 {
+			return usageError("--sessions %d: choose 1 to 64", f.sessions)
+		}
+		f.file = args[1]
+		return a.withClient(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			return a.loadFile(cmd.Context(), c, args[0], f)
+		})(cmd, args)
+	}
+	return cmd
+}
+
+func (a *app) loadFile(ctx context.Context, c *client.Client, table string, f loadFlags) error {
+	t, err := openTable(ctx, c, table)
+	if err != nil {
+		return err
+	}
+	in, err := openInput(f.file, a.In)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	l := &load{client: c, table: t, upsert: f.op.value == "upsert", sessions: f.sessions, maxRejected: f.maxRejected}
+	progress := newProgress(a.Err, func() string { return l.progress(in) })
+	l.rejected = func(place string, err error) {
+		progress.println(fmt.Sprintf("%s, %s: %s", in.name, place, printable(err.Error())))
+	}
+	// The first bytes of standard input may be long in coming: Ctrl-C must work meanwhile, so the reader opens the source.
+	result := l.run(ctx, func() (rowSource, error) { return in.rows(t.Schema(), f) })
+	progress.stop()
+	return a.reportLoad(result, in, t, f)
+}
+
+// rows opens the input's rows in the format that it has.
+func (in *input) rows(s *client.Schema, f loadFlags) (rowSource, error) {
+	format := f.format.value
+	if format == "" {
+		format = in.format
+	}
+	if format == "" {
+		format = in.sniffFormat()
+	}
+	var src rowSource
+	var err error
+	if format == formatCSV {
+		src, err = newCSVSource(in.content, s, csvOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra})
+	} else {
+		src, err = newJSONSource(in.content, s, f.ignoreExtra)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in.name, err)
+	}
+	return src, nil
+}
+
+// progress is the line that is shown while a load runs.
+func (l *load) progress(in *input) string {
+	n := l.written.Load()
+	s := fmt.Sprintf("%s written", plural(n, "row"))
+	if in.size > 0 {
+		s += fmt.Sprintf(", %d%% of the file read", 100*in.read.Load()/in.size)
+	}
+	return s + ", " + perSecond(n, time.Since(l.began))
+}
+
+// reportLoad says what became of a load.
+func (a *app) reportLoad(r loadResult, in *input, t *client.Table, f loadFlags) error {
+	if hidden := r.rejected - min(r.rejected, maxRejectedShown); hidden > 0 {
+		a.note("%s: %s rejected that aren't shown", in.name, plural(hidden, "more row"))
+	}
+	summary := fmt.Sprintf("loaded %s into %s in %s (%s); %s rejected", plural(r.written, "row"), quoteName(t.Name()), took(r.took),
+		perSecond(r.written, r.took), thousands(r.rejected))
+	if r.rejected > 0 {
+		summary += " (" + r.reasons + ")"
+	}
+	a.note("%s", summary)
+	if r.written > 0 {
+		a.note("to read the table as it is now, later: --read_mode READ_AT_SNAPSHOT --snapshot_timestamp %v", r.last+1)
+	}
+	if r.err == nil {
+		if r.rejected > 0 {
+			return &exitError{code: exitRejected}
+		}
+		return nil
+	}
+	if r.unknown > 0 {
+		a.note("%s may have been written all the same: no server's answer came in time", plural(r.unknown, "row"))
+	}
+	again := "loading the whole file again is safe: --op upsert writes the same rows again"
+	if f.op.value == "insert" {
+		again = "loading the whole file again with --op upsert is safe; with --op insert the rows written are rejected as already present"
+	}
+	a.note("%s", again)
+	if errors.Is(r.err, context.Canceled) {
+		return &exitError{code: exitInterrupted, err: errors.New("interrupted: the rows counted above are written, the rest is not")}
+	}
+	return fmt.Errorf("the load stopped: %w", r.err)
+}
+
+func perSecond[N int | int64 | uint64](n N, d time.Duration) string {
+	return thousands(int64(float64(n)/max(d.Seconds(), 1e-3))) + " rows/s"
+}
