@@ -17,7 +17,8 @@ import (
 //	bytes 2-9   timestamp
 //	bytes 10-25 boot id of the kernel that it was written under, zero if unknown
 //	bytes 26-33 CLOCK_BOOTTIME at the writing, nanoseconds
-//	bytes 34-41 the wall clock at the writing, nanoseconds since the epoch, from a reading that passed the check
+//	bytes 34-41 the time at the writing, nanoseconds since the epoch: the wall clock less the steps that the threshold
+//	            had let pass since it was last shown right, so that a restart forgives none of them
 //	bytes 42-45 CRC-32C of bytes 0-41
 const (
 	markVersion = 1
@@ -47,7 +48,7 @@ type Mark struct {
 	Timestamp hybridtime.Timestamp
 	BootID    [16]byte
 	Boot      time.Duration // CLOCK_BOOTTIME at the writing
-	Wall      time.Time     // the wall clock at the writing
+	Wall      time.Time     // the time at the writing, by a clock that was last shown right
 }
 
 type mark struct {

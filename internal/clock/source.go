@@ -11,7 +11,7 @@ type Pair struct {
 // Counters are the kernel's two further clocks, in nanoseconds since moments of their own: only differences mean
 // something.
 type Counters struct {
-	Raw  int64 // CLOCK_MONOTONIC_RAW: runs on through suspends of nothing, is never slewed
+	Raw  int64 // CLOCK_MONOTONIC_RAW: as the monotonic clock, but never slewed
 	Boot int64 // CLOCK_BOOTTIME: the monotonic clock plus the time the machine was suspended
 	OK   bool  // false where the system has no such clocks, or refuses to read them
 }

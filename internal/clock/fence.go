@@ -1,0 +1,196 @@
+package clock
+
+import (
+	"fmt"
+	"time"
+)
+
+// rightFor is how long a fenced server must agree with most of the others before it trusts its clock again.
+const rightFor = 10 * time.Second
+
+// State says whether a clock gives timestamps out.
+type State uint8
+
+// The states.
+const (
+	Open   State = iota // timestamps are given out
+	Held                // none are until the others have been heard once: the wall clock moved by more than clocks may differ
+	Fenced              // none are until the clock is right again
+)
+
+// String is the state's name in messages.
+func (s State) String() string {
+	switch s {
+	case Open:
+		return "open"
+	case Held:
+		return "held"
+	case Fenced:
+		return "fenced"
+	}
+	return "unknown"
+}
+
+// cause says what closed a fence, and so what opens it.
+type cause uint8
+
+const (
+	causeNone    cause = iota
+	causeJump          // the wall clock is displaced by more than the threshold
+	causePeers         // most of the other servers say that this clock is off
+	causeBehind        // at the start the wall clock was behind the mark
+	causeUnknown       // at the start nobody knew how long the machine was off
+)
+
+// fence decides whether timestamps are given out. It is a pure core: what was seen goes in, a state comes out. It is not
+// safe for use by several goroutines.
+type fence struct {
+	maxError time.Duration // max_clock_sync_error_usec
+
+	state      State
+	cause      cause
+	why        string
+	since      int64 // monotonic: only what others said after it lifts a hold
+	rightSince int64 // monotonic: since when most of the others agree; 0: they don't
+	accepted   bool  // an operator said that the clock is right: no blame counts until the others have agreed once
+}
+
+// sighting is what a fence is told at each look.
+type sighting struct {
+	now         int64 // monotonic
+	j           Judgement
+	opinion     Opinion       // of the others, heard at any time that counts
+	later       Opinion       // of the others, heard after the fence's since
+	behind      time.Duration // by how much the wall clock is behind the mark
+	sourceRight bool          // a synchronised source vouches for the wall clock
+}
+
+// ruling is what follows from a sighting.
+type ruling struct {
+	changed    bool
+	trust      bool          // the wall clock is good again
+	shownRight bool          // it is known to be ahead by no more than ahead: the detector's sum begins anew
+	doubted    bool          // it is no longer good: it is held to be ahead by ahead
+	ahead      time.Duration // for shownRight and doubted
+}
+
+func (f *fence) close(to State, c cause, now int64, why string) {
+	f.state, f.cause, f.why, f.since, f.rightSince = to, c, why, now, 0
+}
+
+func (f *fence) accept() {
+	f.open()
+	f.accepted = true
+}
+
+func (f *fence) open() { f.close(Open, causeNone, 0, "") }
+
+// step rules on a sighting.
+func (f *fence) step(s sighting) (r ruling) {
+	before := *f
+	if s.opinion.Agree {
+		f.accepted = false
+	}
+	if f.accepted {
+		s.opinion.Blame, s.later.Blame = false, false
+	}
+	switch f.state {
+	case Open:
+		r = f.stepOpen(s)
+	case Held:
+		r = f.stepHeld(s)
+	case Fenced:
+		r = f.stepFenced(s)
+	}
+	r.changed = f.state != before.state || f.cause != before.cause
+	return r
+}
+
+func (f *fence) stepOpen(s sighting) ruling {
+	switch {
+	case s.j.Refused:
+		f.close(Fenced, causeJump, s.now, f.jumped(s.j))
+	case s.opinion.Blame:
+		f.close(Fenced, causePeers, s.now, blamed(s.opinion, f.maxError))
+		return ruling{doubted: true, ahead: s.opinion.Ahead}
+	case s.opinion.Others > 0 && abs(int64(s.j.Step)) > int64(f.maxError):
+		f.close(Held, causeJump, s.now, fmt.Sprintf(
+			"the wall clock moved by %v, more than clocks may differ (max_clock_sync_error_usec is %v): waiting to hear from most of the other servers",
+			s.j.Step, f.maxError))
+		return ruling{doubted: true, ahead: s.j.Step}
+	case s.opinion.Agree:
+		return ruling{shownRight: true, ahead: s.opinion.Ahead}
+	}
+	return ruling{}
+}
+
+func (f *fence) stepHeld(s sighting) ruling {
+	switch {
+	case s.j.Refused:
+		f.close(Fenced, causeJump, s.now, f.jumped(s.j))
+	case s.later.Blame:
+		f.close(Fenced, causePeers, s.now, blamed(s.later, f.maxError))
+	case s.later.Agree:
+		f.open()
+		return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
+	case s.later.Others == 0:
+		f.open()
+		return ruling{trust: true}
+	}
+	return ruling{}
+}
+
+func (f *fence) stepFenced(s sighting) ruling {
+	if !s.later.Agree {
+		f.rightSince = 0
+	} else if f.rightSince == 0 {
+		f.rightSince = s.now
+	}
+	long := s.later.Agree && s.now-f.rightSince >= int64(rightFor)
+	alone := s.later.Others == 0
+	switch f.cause {
+	case causeBehind:
+		// However right the clock may be, others would refuse what it gives out: it begins at the mark.
+		if s.behind < f.maxError && (long || !s.j.Refused && alone) {
+			f.open()
+			return ruling{trust: true, shownRight: long, ahead: s.later.Ahead}
+		}
+	case causeUnknown:
+		switch {
+		case s.later.Agree:
+			f.open()
+			return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
+		case s.sourceRight && !s.later.Blame, alone:
+			f.open()
+			return ruling{trust: true}
+		}
+	case causeJump, causePeers:
+		switch {
+		case long:
+			f.open()
+			return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
+		case alone && !s.j.Refused:
+			f.open()
+			return ruling{trust: true}
+		}
+	}
+	return ruling{}
+}
+
+func (f *fence) jumped(j Judgement) string {
+	direction := "ahead"
+	if j.Displaced < 0 {
+		direction = "behind"
+	}
+	return fmt.Sprintf("the wall clock jumped: it moved by %v since the last reading and is now %v %s of where it should be",
+		j.Step, j.Displaced.Abs(), direction)
+}
+
+func blamed(o Opinion, bound time.Duration) string {
+	direction := "ahead"
+	if o.Ahead < 0 {
+		direction = "behind"
+	}
+	return fmt.Sprintf("%d of %d servers heard say that this server's clock is off by more than max_clock_sync_error_usec (%v): about %v %s",
+		o.Off, o.Heard, bound, o.Ahead.Abs(), direction)
+}
