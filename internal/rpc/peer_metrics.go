@@ -38,14 +38,14 @@ func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
 	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
-	batches := vec("raft_server_batches_total", "Batches of group messages swapped with other servers.", "channel", "direction")
-	messages := vec("raft_server_messages_total", "Group messages swapped with other servers.", "channel", "direction")
-	bytes := vec("raft_server_bytes_total", "About the bytes of group messages swapped with other servers.", "channel", "direction")
-	connects := vec("raft_server_connects_total", "Streams to other servers that came up, from either side.", "channel")
-	failures := vec("raft_server_connect_failures_total", "Attempts to reach another server that failed.", "channel")
-	dropped := vec("raft_server_dropped_messages_total", "Group messages that weren't sent, or were on a stream that broke.", "channel", "reason")
+	batches := vec("peer_batches_total", "Batches of group messages swapped with other servers.", "channel", "direction")
+	messages := vec("peer_messages_total", "Group messages swapped with other servers.", "channel", "direction")
+	bytes := vec("peer_bytes_total", "About the bytes of group messages swapped with other servers.", "channel", "direction")
+	connects := vec("peer_connects_total", "Streams to other servers that came up, from either side.", "channel")
+	failures := vec("peer_connect_failures_total", "Attempts to reach another server that failed.", "channel")
+	dropped := vec("peer_dropped_messages_total", "Group messages that weren't sent, or were on a stream that broke.", "channel", "reason")
 	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "raft_server_queue_bytes",
+		Name: "peer_queue_bytes",
 		Help: "About the bytes of group messages that wait to be sent to other servers.",
 	}, []string{"channel"})
 	m := &peerMetrics{
@@ -56,7 +56,7 @@ func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
 		failures:   map[nyalav1.PeerChannel]counter{},
 		dropped:    map[nyalav1.PeerChannel]map[dropReason]counter{},
 		unreported: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "raft_server_unreported_drops_total",
+			Name: "peer_unreported_drops_total",
 			Help: "Dropped group messages whose sender wasn't told, since it was slower than the losses.",
 		}),
 	}

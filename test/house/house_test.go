@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"internal/replica", "internal/daemon", "internal/localcluster"},
 	{"internal/consensus", "internal/tablet"},
 	{"internal/wal", "internal/rpc", "internal/clock", "internal/fs"},
-	{"internal/schema", "internal/status", "internal/hybridtime", "internal/ident", "internal/invariant", "api/nyala/v1"},
+	{"internal/schema", "internal/status", "internal/hybridtime", "internal/ident", "internal/invariant", "internal/daemon/buildinfo", "api/nyala/v1"},
 }
 
 // sameLayer lists the imports allowed within a layer, with their reasons.

@@ -1,0 +1,156 @@
+package master
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// catalog is what the catalog's tablet holds, in memory, with what tablet servers report beside it.
+type catalog struct {
+	// ddl is held over a whole change, from its check to its write.
+	ddl sync.Mutex
+
+	// mu guards what follows.
+	mu       sync.RWMutex
+	term     ident.Term // in which this master leads and has read the catalog; 0: it doesn't
+	doubtful bool       // a write ended without an answer: read anew before the next change
+	tables   map[ident.TableID]*table
+	byName   map[string]*table // those that aren't deleted
+	tablets  map[ident.TabletID]*tabletInfo
+}
+
+// table is a table as the catalog has it. Its fields but tablets are replaced as a whole, never changed.
+type table struct {
+	id      ident.TableID
+	meta    *nyalav1.CatalogTable
+	tablets []*tabletInfo // in the order of their partitions
+}
+
+func (t *table) deleted() bool {
+	return t.meta.GetState() == nyalav1.CatalogTableState_CATALOG_TABLE_STATE_DELETED
+}
+
+// withLeader counts the tablets that some server leads.
+func (t *table) withLeader() int {
+	n := 0
+	for _, ti := range t.tablets {
+		if ti.leader != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// tabletInfo is a tablet as the catalog has it, and its leader as tablet servers report it.
+type tabletInfo struct {
+	id         ident.TabletID
+	table      *table
+	meta       *nyalav1.CatalogTablet
+	leader     ident.ReplicaID // 0: unknown
+	leaderTerm ident.Term
+	// removedFrom are the servers that hold no replica any more, once the table is deleted.
+	removedFrom map[ident.ServerID]struct{}
+}
+
+func newCatalog() *catalog {
+	c := &catalog{}
+	c.clearLocked()
+	return c
+}
+
+func (c *catalog) clearLocked() {
+	c.term = 0
+	c.tables = map[ident.TableID]*table{}
+	c.byName = map[string]*table{}
+	c.tablets = map[ident.TabletID]*tabletInfo{}
+}
+
+// putTableLocked adds a table or replaces its metadata.
+func (c *catalog) putTableLocked(id ident.TableID, meta *nyalav1.CatalogTable) *table {
+	t := c.tables[id]
+	if t == nil {
+		t = &table{id: id}
+		c.tables[id] = t
+	} else if c.byName[t.meta.GetName()] == t {
+		delete(c.byName, t.meta.GetName())
+	}
+	t.meta = meta
+	if !t.deleted() {
+		c.byName[meta.GetName()] = t
+	}
+	return t
+}
+
+// putTabletLocked adds a tablet to its table, which must be there. sortTabletsLocked has to follow.
+func (c *catalog) putTabletLocked(id ident.TabletID, meta *nyalav1.CatalogTablet) {
+	t := c.tables[ident.TableID(meta.GetTableId())]
+	ti := &tabletInfo{id: id, table: t, meta: meta}
+	c.tablets[id] = ti
+	t.tablets = append(t.tablets, ti)
+}
+
+func (t *table) sortTablets() {
+	slices.SortFunc(t.tablets, func(a, b *tabletInfo) int {
+		return slices.Compare(a.meta.GetPartition().GetPartitionKeyStart(), b.meta.GetPartition().GetPartitionKeyStart())
+	})
+}
+
+func (c *catalog) removeTableLocked(t *table) {
+	delete(c.tables, t.id)
+	if c.byName[t.meta.GetName()] == t {
+		delete(c.byName, t.meta.GetName())
+	}
+	for _, ti := range t.tablets {
+		delete(c.tablets, ti.id)
+	}
+}
+
+// findLocked returns the table that an identifier names.
+func (c *catalog) findLocked(id *nyalav1.TableIdentifier) (*table, error) {
+	if id.GetId() != "" {
+		if t, ok := c.tables[ident.TableID(id.GetId())]; ok && !t.deleted() {
+			return t, nil
+		}
+		return nil, status.New(status.TableNotFound, "no table has the id %q", id.GetId())
+	}
+	if t, ok := c.byName[id.GetName()]; ok {
+		return t, nil
+	}
+	return nil, status.New(status.TableNotFound, "table %q does not exist", id.GetName())
+}
+
+// listLocked returns the tables whose names contain filter, by name.
+func (c *catalog) listLocked(filter string) []*table {
+	var out []*table
+	for name, t := range c.byName {
+		if strings.Contains(name, filter) {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b *table) int { return cmp.Compare(a.meta.GetName(), b.meta.GetName()) })
+	return out
+}
+
+// reportLeader takes over what a replica says of its tablet's leader. A report from an older term changes nothing, nor does
+// a replica that hasn't heard of the leader that another one reported for the term.
+func (ti *tabletInfo) reportLeader(term ident.Term, leader ident.ReplicaID) {
+	if term > ti.leaderTerm || term == ti.leaderTerm && leader != 0 {
+		ti.leader, ti.leaderTerm = leader, term
+	}
+}
+
+// replicaOn returns the tablet's replica on a server.
+func (ti *tabletInfo) replicaOn(server ident.ServerID) *nyalav1.Peer {
+	for _, p := range ti.meta.GetConfig().GetPeers() {
+		if p.GetServerId() == string(server) {
+			return p
+		}
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package master
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// maxTableName is the longest table name in bytes, as Kudu's.
+const maxTableName = 256
+
+func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableRequest) (*nyalav1.CreateTableResponse, error) {
+	if err := checkTableName(req.GetName()); err != nil {
+		return nil, err
+	}
+	s, ps, err := tableSchema(req)
+	if err != nil {
+		return nil, err
+	}
+	replicas, err := m.replicationFactor(req.GetNumReplicas())
+	if err != nil {
+		return nil, err
+	}
+	if n := ps.NumPartitions(); n > uint64(m.cfg.TabletsPerTable) {
+		return nil, status.New(status.InvalidArgument, "table %q would have %d tablets, the most is %d (--max_create_tablets_per_table)",
+			req.GetName(), n, m.cfg.TabletsPerTable)
+	}
+	partitions := ps.Partitions()
+
+	m.catalog.ddl.Lock()
+	defer m.catalog.ddl.Unlock()
+	if err := m.freshForChange(ctx); err != nil {
+		return nil, err
+	}
+	if done, resp, err := m.existing(req); done {
+		return resp, err
+	}
+	candidates := m.servers.alive(time.Now())
+	if len(candidates) < replicas {
+		return nil, tooFewServers(len(candidates), replicas)
+	}
+	tableID := ident.TableID(ident.New())
+	meta := &nyalav1.CatalogTable{
+		Name: req.GetName(), Schema: s.ToProto(), PartitionSchema: ps.ToProto(), NumReplicas: uint32(replicas),
+		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_PRESENT, RequestId: req.GetRequestId(), CreatedUsec: time.Now().UnixMicro(),
+	}
+	rows := []catalogRow{{kind: entryTable, id: string(tableID), metadata: meta}}
+	configs := place(candidates, len(partitions), replicas)
+	for i, p := range partitions {
+		rows = append(rows, catalogRow{kind: entryTablet, id: ident.New(), metadata: &nyalav1.CatalogTablet{
+			TableId: string(tableID), Partition: p.ToProto(), Config: configs[i],
+		}})
+	}
+	if err := m.change(ctx, rows); err != nil {
+		return nil, err
+	}
+
+	m.catalog.mu.Lock()
+	t := m.catalog.putTableLocked(tableID, meta)
+	for _, r := range rows[1:] {
+		m.catalog.putTabletLocked(ident.TabletID(r.id), r.metadata.(*nyalav1.CatalogTablet))
+	}
+	t.sortTablets()
+	m.catalog.mu.Unlock()
+	for _, ti := range t.tablets {
+		for _, p := range ti.meta.GetConfig().GetPeers() {
+			m.servers.tell(ident.ServerID(p.GetServerId()), ti.id, true)
+		}
+	}
+	m.cfg.Logger.Info("created table", "table", req.GetName(), "table_id", string(tableID), "tablets", len(partitions), "replicas", replicas)
+	return &nyalav1.CreateTableResponse{TableId: string(tableID), NumTablets: uint32(len(partitions))}, nil
+}
+
+// existing answers for a table of that name: the first answer again if this very request made it, otherwise that it exists.
+func (m *Master) existing(req *nyalav1.CreateTableRequest) (done bool, resp *nyalav1.CreateTableResponse, err error) {
+	m.catalog.mu.RLock()
+	defer m.catalog.mu.RUnlock()
+	t, ok := m.catalog.byName[req.GetName()]
+	if !ok {
+		return false, nil, nil
+	}
+	if len(req.GetRequestId()) > 0 && bytes.Equal(t.meta.GetRequestId(), req.GetRequestId()) {
+		return true, &nyalav1.CreateTableResponse{TableId: string(t.id), NumTablets: uint32(len(t.tablets))}, nil
+	}
+	return true, nil, status.New(status.TableAlreadyPresent, "table %q already exists", req.GetName())
+}
+
+func tooFewServers(alive, replicas int) error {
+	largest := alive
+	if largest%2 == 0 {
+		largest--
+	}
+	switch {
+	case alive == 0:
+		return status.New(status.TooFewTabletServers, "no tablet server is alive; start one, or wait until one has registered")
+	case alive == 1:
+		return status.New(status.TooFewTabletServers, "only 1 tablet server is alive; add --replicas 1")
+	default:
+		return status.New(status.TooFewTabletServers, "only %d tablet servers are alive, %d replicas need %d; add --replicas %d",
+			alive, replicas, replicas, largest)
+	}
+}
+
+func checkTableName(name string) error {
+	switch {
+	case name == "":
+		return status.New(status.InvalidArgument, "the table has no name")
+	case len(name) > maxTableName:
+		return status.New(status.InvalidArgument, "table name has %d bytes, the most is %d", len(name), maxTableName)
+	case !utf8.ValidString(name):
+		return status.New(status.InvalidArgument, "table name %q isn't valid UTF-8", name)
+	case strings.ContainsRune(name, 0):
+		return status.New(status.InvalidArgument, "table name %q has a NUL byte in it", name)
+	}
+	return nil
+}
+
+func (m *Master) replicationFactor(asked uint32) (int, error) {
+	n := int(asked)
+	if n == 0 {
+		n = m.cfg.DefaultReplicas
+	}
+	if n%2 == 0 || n > m.cfg.MaxReplicas {
+		return 0, status.New(status.InvalidArgument, "replication factor is %d: want an odd number from 1 to %d", n, m.cfg.MaxReplicas)
+	}
+	return n, nil
+}
+
+// tableSchema checks what a new table is to look like and gives its columns their ids.
+func tableSchema(req *nyalav1.CreateTableRequest) (*schema.Schema, *schema.PartitionSchema, error) {
+	columns, err := schema.ColumnsFromProto(req.GetSchema().GetColumns())
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := schema.NewTable(columns)
+	if err != nil {
+		return nil, nil, err
+	}
+	ps := &schema.PartitionSchema{}
+	for _, c := range s.Columns()[:s.NumKeyColumns()] {
+		ps.Range = append(ps.Range, c.ID)
+	}
+	for _, h := range req.GetHash() {
+		d := schema.HashDimension{Buckets: h.GetNumBuckets(), Seed: h.GetSeed()}
+		for _, name := range h.GetColumns() {
+			i := s.IndexOf(name)
+			if i < 0 {
+				return nil, nil, status.New(status.InvalidArgument, "hash partitioning names column %q, which the table doesn't have", name)
+			}
+			d.Columns = append(d.Columns, s.Column(i).ID)
+		}
+		ps.Hash = append(ps.Hash, d)
+	}
+	if err := ps.Validate(s); err != nil {
+		return nil, nil, err
+	}
+	return s, ps, nil
+}
+
+func (m *Master) deleteTable(ctx context.Context, req *nyalav1.DeleteTableRequest) (*nyalav1.DeleteTableResponse, error) {
+	m.catalog.ddl.Lock()
+	defer m.catalog.ddl.Unlock()
+	if err := m.freshForChange(ctx); err != nil {
+		return nil, err
+	}
+	m.catalog.mu.RLock()
+	t, err := m.catalog.findLocked(req.GetTable())
+	m.catalog.mu.RUnlock()
+	if err != nil {
+		return nil, err
+	}
+	meta := &nyalav1.CatalogTable{
+		Name: t.meta.GetName(), Schema: t.meta.GetSchema(), PartitionSchema: t.meta.GetPartitionSchema(), NumReplicas: t.meta.GetNumReplicas(),
+		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_DELETED, CreatedUsec: t.meta.GetCreatedUsec(),
+	}
+	if err := m.change(ctx, []catalogRow{{kind: entryTable, id: string(t.id), metadata: meta}}); err != nil {
+		return nil, err
+	}
+	m.catalog.mu.Lock()
+	m.catalog.putTableLocked(t.id, meta)
+	m.catalog.mu.Unlock()
+	for _, ti := range t.tablets {
+		for _, p := range ti.meta.GetConfig().GetPeers() {
+			m.servers.tell(ident.ServerID(p.GetServerId()), ti.id, false)
+		}
+	}
+	m.cfg.Logger.Info("deleted table", "table", meta.GetName(), "table_id", string(t.id))
+	return &nyalav1.DeleteTableResponse{}, nil
+}
+
+// purgeDeleted takes deleted tables out of the catalog once no server holds anything of them.
+func (m *Master) purgeDeleted(ctx context.Context) error {
+	for {
+		var t *table
+		select {
+		case <-ctx.Done():
+			return nil
+		case t = <-m.purge:
+		}
+		if err := m.purgeTable(ctx, t); err != nil && ctx.Err() == nil {
+			m.cfg.Logger.Warn("a deleted table stays in the catalog for the moment", "table_id", string(t.id), "err", err)
+		}
+	}
+}
+
+func (m *Master) purgeTable(ctx context.Context, t *table) error {
+	m.catalog.ddl.Lock()
+	defer m.catalog.ddl.Unlock()
+	if err := m.freshForChange(ctx); err != nil {
+		return err
+	}
+	m.catalog.mu.RLock()
+	known := m.catalog.tables[t.id] == t
+	rows := []catalogRow{{kind: entryTable, id: string(t.id), remove: true}}
+	for _, ti := range t.tablets {
+		rows = append(rows, catalogRow{kind: entryTablet, id: string(ti.id), remove: true})
+	}
+	m.catalog.mu.RUnlock()
+	if !known {
+		return nil
+	}
+	if err := m.change(ctx, rows); err != nil {
+		return err
+	}
+	m.catalog.mu.Lock()
+	m.catalog.removeTableLocked(t)
+	m.catalog.mu.Unlock()
+	return nil
+}
+
+// freshForChange makes sure that this master leads and that its memory is what the catalog's tablet holds. The caller holds
+// catalog.ddl.
+func (m *Master) freshForChange(ctx context.Context) error {
+	m.catalog.mu.RLock()
+	err, doubtful, term := m.leadingLocked(), m.catalog.doubtful, m.catalog.term
+	m.catalog.mu.RUnlock()
+	if err != nil || !doubtful {
+		return err
+	}
+	return m.loadHoldingDDL(ctx, term)
+}
+
+// change writes rows to the catalog. Where that fails the write may still come to pass: the memory is in doubt until it is
+// read anew.
+func (m *Master) change(ctx context.Context, rows []catalogRow) error {
+	err := m.store.write(ctx, rows)
+	if err != nil {
+		m.catalog.mu.Lock()
+		m.catalog.doubtful = true
+		m.catalog.mu.Unlock()
+	}
+	return err
+}

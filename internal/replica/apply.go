@@ -1,0 +1,81 @@
+package replica
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/consensus"
+	"github.com/nyaladb/nyala/internal/tablet"
+	"github.com/nyaladb/nyala/internal/wal"
+)
+
+var _ consensus.Applier = (*Manager)(nil)
+
+// Apply puts the committed entries of several groups into the store in one batch, then answers those who wait for them.
+// A group whose entries can't be applied gets an error and fails alone; a batch that can't be committed fails them all.
+func (m *Manager) Apply(groups []consensus.ApplyGroup) {
+	b := m.store.NewBatch()
+	defer b.Close()
+	outcomes := make([][]outcome, len(groups))
+	replicas := make([]*Replica, len(groups))
+	for i := range groups {
+		g := &groups[i]
+		replicas[i], g.Err = m.lookup(g.Tablet)
+		if g.Err != nil {
+			continue
+		}
+		outcomes[i], g.Err = applyGroup(b, replicas[i], g.Entries)
+	}
+	if err := b.Commit(); err != nil {
+		for i := range groups {
+			groups[i].Err = fmt.Errorf("commit applied entries: %w", err)
+		}
+		return
+	}
+	for i := range groups {
+		if groups[i].Err == nil {
+			replicas[i].deliver(outcomes[i])
+		}
+	}
+}
+
+func applyGroup(b *tablet.Batch, r *Replica, entries []consensus.CommittedEntry) ([]outcome, error) {
+	t, err := r.Tablet()
+	if err != nil {
+		return nil, err
+	}
+	outcomes := make([]outcome, 0, len(entries))
+	for i := range entries {
+		e := &entries[i]
+		op, err := storeOp(e)
+		if err != nil {
+			return nil, fmt.Errorf("entry %s: %w", e.OpID, err)
+		}
+		result, err := b.Apply(t, op)
+		if err != nil {
+			return nil, fmt.Errorf("apply entry %s: %w", e.OpID, err)
+		}
+		outcomes = append(outcomes, outcome{op: e.OpID, timestamp: e.Timestamp, result: result, request: op.Write.GetRequestId()})
+	}
+	return outcomes, nil
+}
+
+// storeOp turns an entry into what the store applies. An entry that changes no row still moves the applied index.
+func storeOp(e *consensus.CommittedEntry) (tablet.Op, error) {
+	op := tablet.Op{Index: e.OpID.Index, Timestamp: e.Timestamp}
+	switch e.Kind {
+	case wal.KindWrite:
+		op.Write = new(nyalav1.WriteOp)
+		if err := proto.Unmarshal(e.Payload, op.Write); err != nil {
+			return op, fmt.Errorf("decode the write: %w", err)
+		}
+	case wal.KindConfig:
+		op.Config = e.Config
+	case wal.KindNone, wal.KindNoop:
+	default:
+		return op, fmt.Errorf("entries of kind %d are unknown to this version", e.Kind)
+	}
+	return op, nil
+}

@@ -1,0 +1,93 @@
+package tserver
+
+import (
+	"context"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// AdminService does what masters and the command line ask for.
+type AdminService struct {
+	nyalav1.UnimplementedTabletAdminServiceServer
+	s *Server
+}
+
+var _ nyalav1.TabletAdminServiceServer = (*AdminService)(nil)
+
+// forUs refuses a call that was meant for another server, as after an address changed hands.
+func (v *AdminService) forUs(dest string) error {
+	if own := v.s.node.ServerID(); dest != "" && dest != string(own) {
+		return status.New(status.WrongServerID, "this is server %s, the call is for %s", own, dest)
+	}
+	return nil
+}
+
+// CreateTablet makes a replica of a tablet here.
+func (v *AdminService) CreateTablet(ctx context.Context, req *nyalav1.CreateTabletRequest) (*nyalav1.CreateTabletResponse, error) {
+	if err := v.forUs(req.GetDestServerId()); err != nil {
+		return nil, err
+	}
+	rec := &nyalav1.ReplicaRecord{
+		TabletId: req.GetTabletId(), TableId: req.GetTableId(), TableName: req.GetTableName(), Schema: req.GetSchema(),
+		PartitionSchema: req.GetPartitionSchema(), Partition: req.GetPartition(), Config: req.GetConfig(),
+	}
+	for _, p := range req.GetConfig().GetPeers() {
+		if p.GetServerId() == string(v.s.node.ServerID()) {
+			rec.ReplicaId = p.GetReplicaId()
+		}
+	}
+	if rec.GetReplicaId() == 0 {
+		return nil, status.New(status.InvalidArgument, "tablet %s: its config has no replica on this server", req.GetTabletId())
+	}
+	if err := v.s.node.Replicas.Create(ctx, rec); err != nil {
+		return nil, err
+	}
+	return &nyalav1.CreateTabletResponse{}, nil
+}
+
+// DeleteTablet removes this server's replica of a tablet, and its rows.
+func (v *AdminService) DeleteTablet(ctx context.Context, req *nyalav1.DeleteTabletRequest) (*nyalav1.DeleteTabletResponse, error) {
+	if err := v.forUs(req.GetDestServerId()); err != nil {
+		return nil, err
+	}
+	id := ident.TabletID(req.GetTabletId())
+	if _, err := v.s.node.Replicas.Replica(id); err != nil {
+		return nil, err
+	}
+	v.s.logger.Info("deleting replica", "tablet_id", req.GetTabletId(), "reason", req.GetReason())
+	if err := v.s.node.Replicas.Delete(ctx, id); err != nil {
+		return nil, err
+	}
+	return &nyalav1.DeleteTabletResponse{}, nil
+}
+
+// ListTablets describes the replicas here, or those asked for.
+func (v *AdminService) ListTablets(_ context.Context, req *nyalav1.ListTabletsRequest) (*nyalav1.ListTabletsResponse, error) {
+	if len(req.GetTabletIds()) == 0 {
+		return &nyalav1.ListTabletsResponse{Replicas: v.s.node.Replicas.Statuses()}, nil
+	}
+	resp := &nyalav1.ListTabletsResponse{}
+	for _, id := range req.GetTabletIds() {
+		if r, err := v.s.node.Replicas.Replica(ident.TabletID(id)); err == nil {
+			resp.Replicas = append(resp.Replicas, r.Status())
+		}
+	}
+	return resp, nil
+}
+
+// LeaderStepDown asks this server's replica to hand its leadership to another.
+func (v *AdminService) LeaderStepDown(ctx context.Context, req *nyalav1.LeaderStepDownRequest) (*nyalav1.LeaderStepDownResponse, error) {
+	if err := v.forUs(req.GetDestServerId()); err != nil {
+		return nil, err
+	}
+	r, err := v.s.node.Replicas.Replica(ident.TabletID(req.GetTabletId()))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.StepDown(ctx, ident.ServerID(req.GetNewLeaderServerId())); err != nil {
+		return nil, err
+	}
+	return &nyalav1.LeaderStepDownResponse{}, nil
+}

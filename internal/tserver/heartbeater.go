@@ -1,0 +1,136 @@
+package tserver
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/replica"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// heartbeater keeps one master told of this server: that it is alive, where it is, and what changed in its tablets. Each
+// master has one; only the leading master takes reports.
+type heartbeater struct {
+	node         *replica.Node
+	master       string // address
+	interval     time.Duration
+	registration *nyalav1.TSRegistration
+	logger       *slog.Logger
+	heard        *atomic.Bool // some master answered since the start
+
+	changes  *replica.Changes
+	sequence uint32
+	full     bool // the next report is to be a full one
+	failing  bool // the last heartbeat failed: said once
+}
+
+// retryPause is how soon a heartbeat that failed is tried again: a master that was only restarted is found at once.
+const retryPause = 200 * time.Millisecond
+
+// minHeartbeatGap keeps a storm of changes from becoming a storm of heartbeats.
+const minHeartbeatGap = 20 * time.Millisecond
+
+func (h *heartbeater) run(ctx context.Context) error {
+	h.full = true
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-h.changes.Wake():
+		}
+		pause := h.interval
+		again, err := h.beat(ctx)
+		switch {
+		case err == nil && again:
+			pause = 0
+		case err != nil && ctx.Err() == nil:
+			pause = min(h.interval, retryPause)
+			if !h.failing {
+				h.failing = true
+				h.logger.Warn("no answer from master; trying on", "master", h.master, "err", err)
+			}
+		case err == nil && h.failing:
+			h.failing = false
+			h.logger.Info("master answers again", "master", h.master)
+		}
+		timer.Reset(pause)
+		if pause > 0 && !h.rest(ctx) {
+			return nil
+		}
+	}
+}
+
+// rest waits the least gap between two heartbeats.
+func (h *heartbeater) rest(ctx context.Context) bool {
+	t := time.NewTimer(minHeartbeatGap)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// beat sends one heartbeat and says whether another is due at once.
+func (h *heartbeater) beat(ctx context.Context) (again bool, err error) {
+	conn, err := h.node.Dial(h.master)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(h.interval, 5*time.Second))
+	defer cancel()
+	req := &nyalav1.TSHeartbeatRequest{
+		ServerId: string(h.node.ServerID()), Incarnation: h.node.Incarnation(), Registration: h.registration,
+		Clock: uint64(h.node.Clock.Latest()),
+	}
+	taken := h.changes.Take()
+	if h.full || len(taken) > 0 {
+		req.Report = h.report(taken)
+	}
+	resp, err := nyalav1.NewMasterServiceClient(conn).TSHeartbeat(ctx, req)
+	if err != nil {
+		h.changes.PutBack(taken)
+		h.full = true // whether it arrived isn't known
+		return false, status.FromGRPC(err)
+	}
+	h.heard.Store(true)
+	if id := ident.ClusterID(resp.GetClusterId()); id != "" {
+		if err := h.node.SetClusterID(id); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case !resp.GetLeader():
+		h.full = true // whoever leads next starts with nothing
+	case resp.GetNeedsFullReport():
+		again, h.full = !req.GetReport().GetFull(), true
+	default:
+		h.full = false
+	}
+	return again, nil
+}
+
+func (h *heartbeater) report(taken []ident.TabletID) *nyalav1.TabletReport {
+	r := &nyalav1.TabletReport{Full: h.full, Sequence: h.sequence}
+	h.sequence++
+	if h.full {
+		r.Updated = h.node.Replicas.Statuses()
+		return r
+	}
+	for _, id := range taken {
+		if rep, err := h.node.Replicas.Replica(id); err == nil {
+			r.Updated = append(r.Updated, rep.Status())
+		} else {
+			r.RemovedTabletIds = append(r.RemovedTabletIds, string(id))
+		}
+	}
+	return r
+}

@@ -1,0 +1,128 @@
+package tserver
+
+import (
+	"crypto/rand"
+	"sync"
+	"time"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/status"
+	"github.com/nyaladb/nyala/internal/tablet"
+)
+
+// scanners are the scans that clients haven't finished. One that isn't called for the time to live is dropped; there is a
+// bound on how many there may be.
+type scanners struct {
+	ttl time.Duration
+	max int
+
+	mu   sync.Mutex
+	byID map[scannerID]*scanner
+}
+
+type scannerID [16]byte
+
+type scanner struct {
+	id       scannerID
+	tabletID string
+	snapshot hybridtime.Timestamp
+	lastUsed time.Time // guarded by scanners.mu
+
+	// mu is held over a step.
+	mu       sync.Mutex
+	scan     *tablet.Scanner
+	nextCall uint32
+	closed   bool
+}
+
+func newScanners(ttl time.Duration, most int) *scanners {
+	return &scanners{ttl: ttl, max: most, byID: map[scannerID]*scanner{}}
+}
+
+// add keeps a scan for its next call.
+func (s *scanners) add(sc *scanner, now time.Time) error {
+	rand.Read(sc.id[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byID) >= s.max {
+		return &status.Error{
+			Code: status.TooBusy, Msg: "too many open scanners: finish or close some (--scanner_max_open)", RetryAfter: time.Second,
+		}
+	}
+	sc.lastUsed = now
+	s.byID[sc.id] = sc
+	return nil
+}
+
+// get finds an open scanner and counts as a use of it.
+func (s *scanners) get(id []byte, now time.Time) (*scanner, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(id) == len(scannerID{}) {
+		if sc, ok := s.byID[scannerID(id)]; ok {
+			sc.lastUsed = now
+			return sc, nil
+		}
+	}
+	return nil, status.New(status.ScannerExpired, "scanner %x not found (it may have expired)", id)
+}
+
+// drop forgets a scanner and closes it once no step of it is under way.
+func (s *scanners) drop(sc *scanner) {
+	s.mu.Lock()
+	delete(s.byID, sc.id)
+	s.mu.Unlock()
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if !sc.closed {
+		sc.closed = true
+		sc.scan.Close()
+	}
+}
+
+// expire drops the scanners that weren't used for the time to live.
+func (s *scanners) expire(now time.Time) {
+	s.mu.Lock()
+	var old []*scanner
+	for _, sc := range s.byID {
+		if now.Sub(sc.lastUsed) > s.ttl {
+			old = append(old, sc)
+		}
+	}
+	s.mu.Unlock()
+	for _, sc := range old {
+		s.drop(sc)
+	}
+}
+
+// closeAll drops every scanner.
+func (s *scanners) closeAll() {
+	s.mu.Lock()
+	var all []*scanner
+	for _, sc := range s.byID {
+		all = append(all, sc)
+	}
+	s.mu.Unlock()
+	for _, sc := range all {
+		s.drop(sc)
+	}
+}
+
+func (s *scanners) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byID)
+}
+
+// turn checks that a call is the one that is due and takes it. The caller holds sc.mu.
+func (sc *scanner) turn(req *nyalav1.ScanRequest) error {
+	if sc.closed {
+		return status.New(status.ScannerExpired, "scanner %x not found (it may have expired)", sc.id[:])
+	}
+	if req.GetCallSeqId() != sc.nextCall {
+		return status.New(status.InvalidScanCallSeqID, "scanner %x: call %d came where %d was due", sc.id[:], req.GetCallSeqId(), sc.nextCall)
+	}
+	sc.nextCall++
+	return nil
+}

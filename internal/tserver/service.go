@@ -1,0 +1,191 @@
+package tserver
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
+	"github.com/nyaladb/nyala/internal/tablet"
+)
+
+const (
+	// defaultBatchBytes and maxBatchBytes are the size of a scan's answers, as Kudu's.
+	defaultBatchBytes = 1 << 20
+	maxBatchBytes     = 8 << 20
+)
+
+// Service answers clients' reads and writes.
+type Service struct {
+	nyalav1.UnimplementedTabletServiceServer
+	s *Server
+}
+
+var _ nyalav1.TabletServiceServer = (*Service)(nil)
+
+// Write applies rows to a tablet; see replica.Replica.Write.
+func (v *Service) Write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
+	r, err := v.s.node.Replicas.Replica(ident.TabletID(req.GetTabletId()))
+	if err != nil {
+		return nil, err
+	}
+	return r.Write(ctx, req)
+}
+
+// ScannerKeepAlive keeps a scanner from being dropped.
+func (v *Service) ScannerKeepAlive(_ context.Context, req *nyalav1.ScannerKeepAliveRequest) (*nyalav1.ScannerKeepAliveResponse, error) {
+	if _, err := v.s.scanners.get(req.GetScannerId(), time.Now()); err != nil {
+		return nil, err
+	}
+	return &nyalav1.ScannerKeepAliveResponse{}, nil
+}
+
+// Scan opens a scan, goes on with one, or closes it.
+func (v *Service) Scan(ctx context.Context, req *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
+	if open := req.GetNewScan(); open != nil {
+		return v.openScan(ctx, open, req)
+	}
+	sc, err := v.s.scanners.get(req.GetScannerId(), time.Now())
+	if req.GetCloseScanner() {
+		if err == nil {
+			v.s.scanners.drop(sc)
+		}
+		return &nyalav1.ScanResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	sc.mu.Lock()
+	resp, err := v.goOn(ctx, sc, req)
+	sc.mu.Unlock()
+	if err != nil || !resp.GetHasMoreResults() {
+		v.s.scanners.drop(sc)
+	}
+	return resp, err
+}
+
+func (v *Service) goOn(ctx context.Context, sc *scanner, req *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
+	if err := sc.turn(req); err != nil {
+		return nil, err
+	}
+	return v.step(ctx, sc, req.GetBatchSizeBytes())
+}
+
+func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
+	r, err := v.s.node.Replicas.Replica(ident.TabletID(open.GetTabletId()))
+	if err != nil {
+		return nil, err
+	}
+	if req.GetCallSeqId() != 0 {
+		return nil, status.New(status.InvalidScanCallSeqID, "the opening call has number %d, want 0", req.GetCallSeqId())
+	}
+	t, snapshot, err := r.ReadPoint(ctx, open.GetReadMode(), hybridtime.Timestamp(open.GetSnapshotTimestamp()),
+		hybridtime.Timestamp(open.GetPropagatedTimestamp()))
+	if err != nil {
+		return nil, err
+	}
+	spec, err := scanSpec(t.Schema(), open)
+	if err != nil {
+		return nil, err
+	}
+	spec.Snapshot = snapshot
+	scan, err := t.NewScanner(spec)
+	if err != nil {
+		return nil, err
+	}
+	sc := &scanner{tabletID: open.GetTabletId(), snapshot: snapshot, scan: scan, nextCall: 1}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	resp, err := v.step(ctx, sc, req.GetBatchSizeBytes())
+	if err == nil && resp.GetHasMoreResults() && !req.GetCloseScanner() {
+		if err = v.s.scanners.add(sc, time.Now()); err == nil {
+			resp.ScannerId = sc.id[:]
+			return resp, nil
+		}
+	}
+	sc.closed = true
+	scan.Close()
+	return resp, err
+}
+
+// step makes one answer of a scan.
+func (v *Service) step(ctx context.Context, sc *scanner, batchBytes uint32) (*nyalav1.ScanResponse, error) {
+	most := int(batchBytes)
+	if most == 0 {
+		most = defaultBatchBytes
+	}
+	block, more, err := sc.scan.Next(ctx, min(most, maxBatchBytes))
+	if err != nil {
+		return nil, err
+	}
+	resp := &nyalav1.ScanResponse{
+		HasMoreResults:      more,
+		NumRows:             uint64(block.Rows),
+		SnapshotTimestamp:   uint64(sc.snapshot),
+		PropagatedTimestamp: uint64(v.s.node.Clock.Latest()),
+		LastPrimaryKey:      block.LastKey,
+	}
+	if block.Record != nil {
+		defer block.Record.Release()
+		if resp.ArrowIpc, err = encodeRecord(block.Record); err != nil {
+			return nil, status.Wrap(status.Unknown, err, "encode %d rows", block.Rows)
+		}
+	}
+	return resp, nil
+}
+
+// encodeRecord writes rec as an Arrow IPC stream of its own.
+func encodeRecord(rec arrow.RecordBatch) ([]byte, error) {
+	var buf bytes.Buffer
+	w := ipc.NewWriter(&buf, ipc.WithSchema(rec.Schema()))
+	if err := w.Write(rec); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return buf.Bytes(), nil
+}
+
+// scanSpec turns the request's names and values into positions and bound predicates.
+func scanSpec(s *schema.Schema, open *nyalav1.NewScan) (tablet.ScanSpec, error) {
+	spec := tablet.ScanSpec{
+		Limit: open.GetLimit(),
+		Start: open.GetStartPrimaryKey(), Stop: open.GetStopPrimaryKey(), After: open.LastPrimaryKey,
+	}
+	if spec.Limit > math.MaxInt64 {
+		spec.Limit = math.MaxInt64
+	}
+	seen := make(map[int]bool, len(open.GetColumns()))
+	for _, name := range open.GetColumns() {
+		i := s.IndexOf(name)
+		switch {
+		case i < 0:
+			return spec, status.New(status.InvalidScanSpec, "scan: no column %q", name)
+		case seen[i]:
+			return spec, status.New(status.InvalidScanSpec, "scan: column %q is asked for twice", name)
+		}
+		seen[i] = true
+		spec.Columns = append(spec.Columns, i)
+	}
+	for _, pb := range open.GetPredicates() {
+		p, err := schema.PredicateFromProto(pb)
+		if err != nil {
+			return spec, err
+		}
+		b, err := p.Bind(s)
+		if err != nil {
+			return spec, err
+		}
+		spec.Predicates = append(spec.Predicates, b)
+	}
+	return spec, nil
+}
