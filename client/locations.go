@@ -30,16 +30,56 @@ type locations struct {
 	tableID   string
 	tableName string
 	lookups   flight[lookupAnswer]
-	tablets   atomic.Pointer[[]*tablet] // ordered by start, disjoint; the slice is never changed
+	known     atomic.Pointer[keyMap]
 
-	mu        sync.Mutex // guards replacing tablets
+	mu        sync.Mutex // guards replacing known
 	deleted   *Error     // the master says that there is no such table
 	refreshed time.Time
+}
+
+// keyMap is what is known at one moment; it is never changed.
+type keyMap struct {
+	tablets []*tablet // ordered by start, disjoint
+	spans   []keySpan // where tablets has all there are, until they expire
+}
+
+// find returns the tablet that holds a partition key if it is known.
+func (m *keyMap) find(key []byte) *tablet {
+	if i := m.firstAfter(key); i > 0 && m.tablets[i-1].contains(key) {
+		return m.tablets[i-1]
+	}
+	return nil
+}
+
+// firstAfter is the position of the first tablet that starts after a key.
+func (m *keyMap) firstAfter(key []byte) int {
+	return sort.Search(len(m.tablets), func(i int) bool { return bytes.Compare(m.tablets[i].start, key) > 0 })
+}
+
+// next returns the first tablet that reaches beyond a partition key, nil if there is none; false: it isn't known.
+func (m *keyMap) next(key []byte) (*tablet, bool) {
+	if t := m.find(key); t != nil {
+		return t, true
+	}
+	i := m.firstAfter(key)
+	for _, s := range m.spans {
+		if !s.contains(key) || time.Now().After(s.expires) {
+			continue
+		}
+		switch {
+		case i < len(m.tablets) && s.contains(m.tablets[i].start):
+			return m.tablets[i], true
+		case s.toTheEnd:
+			return nil, true
+		}
+	}
+	return nil, false
 }
 
 // lookupAnswer is the master's answer to one question.
 type lookupAnswer struct {
 	from    []byte
+	span    keySpan // where tablets has all there are
 	tablets []*tablet
 }
 
@@ -50,7 +90,7 @@ func (c *Client) locationsOf(tableID, tableName string) *locations {
 	l := c.locations[tableID]
 	if l == nil {
 		l = &locations{c: c, tableID: tableID, tableName: tableName}
-		l.tablets.Store(&[]*tablet{})
+		l.known.Store(&keyMap{})
 		c.locations[tableID] = l
 	}
 	return l
@@ -63,22 +103,15 @@ func (c *Client) forgetTable(tableID string) {
 }
 
 // find returns the tablet that holds a partition key if it is known.
-func (l *locations) find(key []byte) *tablet {
-	tablets := *l.tablets.Load()
-	i := sort.Search(len(tablets), func(i int) bool { return bytes.Compare(tablets[i].start, key) > 0 })
-	if i == 0 || !tablets[i-1].contains(key) {
-		return nil
-	}
-	return tablets[i-1]
-}
+func (l *locations) find(key []byte) *tablet { return l.known.Load().find(key) }
 
 // locate returns the tablet that holds a partition key and asks the master if it must. That there is none is a
 // CodeRowNotInPartition.
 func (l *locations) locate(ctx context.Context, key []byte) (*tablet, error) {
-	if t := l.find(key); t != nil {
-		return t, nil
-	}
-	t, err := l.seek(ctx, key)
+	t, err := l.resolve(ctx, key, func(m *keyMap) (*tablet, bool) {
+		t := m.find(key)
+		return t, t != nil // that a key is in no tablet is never taken from memory: a range may have been added
+	})
 	switch {
 	case err != nil:
 		return nil, err
@@ -90,24 +123,33 @@ func (l *locations) locate(ctx context.Context, key []byte) (*tablet, error) {
 
 // seek returns the first tablet that reaches beyond a partition key, nil if there is none.
 func (l *locations) seek(ctx context.Context, key []byte) (*tablet, error) {
+	return l.resolve(ctx, key, func(m *keyMap) (*tablet, bool) { return m.next(key) })
+}
+
+// resolve looks for the first tablet that reaches beyond a key in memory, and where that doesn't tell asks the master.
+func (l *locations) resolve(ctx context.Context, key []byte, memory func(*keyMap) (*tablet, bool)) (*tablet, error) {
+	if t, ok := memory(l.known.Load()); ok {
+		return t, nil
+	}
 	ctx, cancel := withTimeout(ctx, l.c.opts.Timeout)
 	defer cancel()
 	r := l.c.newRetry()
 	for {
-		if t := l.find(key); t != nil {
-			return t, nil
-		}
 		answer, err := l.lookup(key).wait(ctx)
 		switch {
-		case err == nil && bytes.Equal(answer.from, key):
-			for _, t := range answer.tablets {
-				if t.endsAfter(key) {
-					return t, nil
-				}
+		case err == nil && answer.span.contains(key):
+			i := slices.IndexFunc(answer.tablets, func(t *tablet) bool { return t.endsAfter(key) })
+			if i < 0 {
+				return nil, nil
 			}
-			return nil, nil
-		case err == nil: // the answer was to another caller's question, and may cover ours
+			return answer.tablets[i], nil
+		case err == nil && !bytes.Equal(answer.from, key): // the answer was to another question
+			if t, ok := memory(l.known.Load()); ok {
+				return t, nil
+			}
 			continue
+		case err == nil:
+			r.blocked(status.New(status.ServiceUnavailable, "the master named no tablet and said there are more"))
 		case ctx.Err() == nil && !retriableSearch(err):
 			return nil, err
 		case ctx.Err() == nil:
@@ -119,8 +161,12 @@ func (l *locations) seek(ctx context.Context, key []byte) (*tablet, error) {
 	}
 }
 
-// lookup asks the master for the tablets from a partition key on, or joins the question that is under way.
+// lookup asks the master for the tablets from a partition key on, or joins the question that is under way. The first
+// question for a table is for the tablets from the beginning on, which mostly are all there are.
 func (l *locations) lookup(key []byte) *run[lookupAnswer] {
+	if len(l.known.Load().tablets) == 0 {
+		key = nil
+	}
 	key = bytes.Clone(key)
 	return l.lookups.start(l.c, l.c.opts.AttemptTimeout, func(ctx context.Context) (lookupAnswer, error) {
 		answer, err := l.ask(ctx, key, lookupTablets)
@@ -130,7 +176,7 @@ func (l *locations) lookup(key []byte) *run[lookupAnswer] {
 			}
 			return lookupAnswer{}, err
 		}
-		return lookupAnswer{from: key, tablets: l.merge(key, answer)}, nil
+		return l.merge(key, answer), nil
 	})
 }
 
@@ -179,9 +225,9 @@ func (l *locations) fate(t *tablet) *Error {
 	return nil
 }
 
-// merge takes over an answer to the question for the tablets from a key on, and returns its tablets in order. Tablets known
-// before keep their identity; those that the answer's span should have held but didn't are gone.
-func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse) []*tablet {
+// merge takes over an answer to the question for the tablets from a key on. Tablets known before keep their identity; those
+// that the answer should have held but didn't are gone.
+func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse) lookupAnswer {
 	ttl := time.Duration(answer.GetTtlMs()) * time.Millisecond
 	if ttl == 0 {
 		ttl = defaultLocationTTL
@@ -189,9 +235,9 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 	expires := time.Now().Add(ttl)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := *l.tablets.Load()
-	byID := make(map[string]*tablet, len(old))
-	for _, t := range old {
+	old := l.known.Load()
+	byID := make(map[string]*tablet, len(old.tablets))
+	for _, t := range old.tablets {
 		byID[t.id] = t
 	}
 	fresh := make([]*tablet, 0, len(answer.GetTablets()))
@@ -209,6 +255,7 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 	}
 	slices.SortFunc(fresh, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
 	span := answeredSpan(from, fresh, answer.GetHasMore())
+	span.expires = expires
 	all := slices.Clone(fresh)
 	for _, t := range byID {
 		if span.overlaps(t) {
@@ -218,14 +265,41 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
-	l.tablets.Store(&all)
-	return fresh
+	l.known.Store(&keyMap{tablets: all, spans: addSpan(old.spans, span)})
+	return lookupAnswer{from: from, span: span, tablets: fresh}
+}
+
+// forgetGaps makes the next seek ask the master where no tablet is known.
+func (l *locations) forgetGaps() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known.Store(&keyMap{tablets: l.known.Load().tablets})
 }
 
 // keySpan is the partition keys from start to end, without end where there is none.
 type keySpan struct {
 	start, end []byte
 	toTheEnd   bool
+	expires    time.Time
+}
+
+func (s keySpan) contains(key []byte) bool {
+	return bytes.Compare(s.start, key) <= 0 && (s.toTheEnd || bytes.Compare(key, s.end) < 0)
+}
+
+// maxSpans bounds the spans that are remembered: the newest ones.
+const maxSpans = 64
+
+// addSpan returns the spans with a new one before them, without those that it covers.
+func addSpan(spans []keySpan, s keySpan) []keySpan {
+	out := []keySpan{s}
+	for _, old := range spans {
+		covered := bytes.Compare(s.start, old.start) <= 0 && (s.toTheEnd || (!old.toTheEnd && bytes.Compare(old.end, s.end) <= 0))
+		if !covered && len(out) < maxSpans {
+			out = append(out, old)
+		}
+	}
+	return out
 }
 
 // answeredSpan is the keys for which an answer named every tablet.

@@ -139,7 +139,7 @@ func (c *Client) callMasterOnce(ctx context.Context, r *retry,
 			hint = ""
 		}
 		c.masters.lost(addr, hint)
-	case cerr.unreachable():
+	case cerr.unreachable() && ctx.Err() == nil: // not so where it's the caller who ran out of time
 		c.masters.lost(addr, "")
 	}
 	return cerr
@@ -267,7 +267,7 @@ func (c *Client) masterFailure(ctx context.Context, r *retry, what string) error
 	switch {
 	case c.isClosed() || r.tries > 0 || errors.Is(ctx.Err(), context.Canceled):
 		return r.failure(ctx, what)
-	case r.last == nil:
+	case r.last == nil && c.conns.clusterID.Load() == nil:
 		return c.noMaster(ctx.Err())
 	case errors.As(r.last, &last) && last.Code == status.ServiceUnavailable:
 		return last

@@ -69,6 +69,7 @@ func (c *Client) openTable(ctx context.Context, table *nyalav1.TableIdentifier, 
 	}
 	t := &Table{c: c, info: tableInfo(answer.GetTable()), schema: s, partition: ps}
 	t.locations = c.locationsOf(t.info.ID, t.info.Name)
+	t.locations.forgetGaps() // ranges may have been added
 	return t, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
@@ -66,7 +67,7 @@ func (ts *tabletScan) next(ctx context.Context) (*nyalav1.ScanResponse, error) {
 		limit := leaderlessBackoff
 		if verdict == sameReplica {
 			limit = 0
-		} else {
+		} else if ctx.Err() == nil {
 			ts.t.locations.refresh(ts.tablet)
 		}
 		if perr := r.pause(ctx, limit); perr != nil {
@@ -116,7 +117,11 @@ func (ts *tabletScan) once(ctx context.Context, r *retry, tried map[string]bool)
 		}
 		target, ok := ts.pick(tried)
 		if !ok {
-			return nil, ts.noReplica(ctx, r, len(tried)), status.New(status.ServiceUnavailable, "no replica left to try")
+			verdict, err := ts.noReplica(ctx, len(tried))
+			if len(tried) == 0 {
+				r.blocked(err)
+			}
+			return nil, verdict, err
 		}
 		ts.server = target
 	}
@@ -143,6 +148,9 @@ func (ts *tabletScan) once(ctx context.Context, r *retry, tried map[string]bool)
 	cerr := asCallError(err)
 	r.failed(fmt.Sprintf("server %s (%s)", ts.server.server, ts.server.addr), cerr)
 	ts.scannerID = nil // whatever it was, its answer may be lost: another scanner goes on after the last row that came
+	if ctx.Err() != nil {
+		return nil, nextRound, cerr.fault // the caller ran out of time: that says nothing about the server
+	}
 	return nil, ts.judge(cerr, opening, tried), cerr.fault
 }
 
@@ -208,19 +216,23 @@ func (ts *tabletScan) pick(tried map[string]bool) (replica, bool) {
 }
 
 // noReplica says how to go on where no replica is left in this round, of which some have been tried.
-func (ts *tabletScan) noReplica(ctx context.Context, r *retry, tried int) verdict {
-	if tried > 0 {
-		return nextRound
+func (ts *tabletScan) noReplica(ctx context.Context, tried int) (verdict, *Error) {
+	id := ts.spec.options.ServerID
+	switch {
+	case tried > 0:
+		return nextRound, status.New(status.ServiceUnavailable, "no replica left to try")
+	case id == "":
+		return nextRound, status.New(status.ServiceUnavailable, "the master names no replica of tablet %s", ts.tablet.id)
 	}
-	missing := status.New(status.ServiceUnavailable, "the master names no replica of tablet %s", ts.tablet.id)
-	if id := ts.spec.options.ServerID; id != "" {
-		missing = status.New(status.NotFound, "server %s has no replica of tablet %s", id, ts.tablet.id)
+	// What we know may be old: the master has the last word.
+	_, err := ts.t.locations.lookup(ts.tablet.start).wait(ctx)
+	replicas, _ := ts.tablet.locationsNow()
+	missing := !slices.ContainsFunc(replicas, func(r replica) bool { return r.server == id })
+	e := status.New(status.NotFound, "server %s has no replica of tablet %s of table %q", id, ts.tablet.id, ts.t.info.Name)
+	if err == nil && missing {
+		return giveUp, e
 	}
-	if r.last != nil && r.last.Error() == missing.Error() {
-		return nextRound
-	}
-	r.blocked(missing)
-	return nextRound
+	return nextRound, e
 }
 
 // judge learns from an error and says how to go on.

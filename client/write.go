@@ -39,7 +39,7 @@ func (c *Client) write(ctx context.Context, w writeCall) (*nyalav1.WriteResponse
 		limit := leaderlessBackoff
 		if verdict == sameReplica {
 			limit = 0
-		} else {
+		} else if ctx.Err() == nil {
 			w.table.locations.refresh(w.tablet)
 		}
 		if perr := r.pause(ctx, limit); perr != nil {
@@ -97,6 +97,9 @@ func (c *Client) writeOnce(ctx context.Context, r *retry, w writeCall, seq uint6
 	}
 	cerr := asCallError(err)
 	r.failed(fmt.Sprintf("server %s (%s)", target.server, target.addr), cerr)
+	if ctx.Err() != nil {
+		return nil, nextRound, cerr.fault // the caller ran out of time: that says nothing about the server
+	}
 	return nil, c.judgeWrite(w.tablet, target, cerr), cerr.fault
 }
 
