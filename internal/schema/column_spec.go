@@ -31,7 +31,7 @@ func ParseColumnSpecs(specs string) ([]Column, error) {
 			return columns, nil
 		}
 		if !p.tok.is(",") {
-			return nil, p.lexer.fault(p.tok.pos, "want a comma or the end, have %v", p.tok)
+			return nil, p.fault(p.tok.pos, "want a comma or the end, have %v", p.tok)
 		}
 		if err := p.advance(); err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func (p *specParser) advance() error {
 func (p *specParser) column() (Column, error) {
 	name := p.tok
 	if name.kind != tokenWord && name.kind != tokenName {
-		return Column{}, p.lexer.fault(name.pos, "want a column name, have %v", name)
+		return Column{}, p.fault(name.pos, "want a column name, have %v", name)
 	}
 	c := Column{Name: name.text}
 	if err := p.advance(); err != nil {
@@ -97,7 +97,7 @@ func (p *specParser) column() (Column, error) {
 			return Column{}, err
 		}
 		if !p.tok.is("null") {
-			return Column{}, p.lexer.fault(p.tok.pos, "want NULL after NOT, have %v", p.tok)
+			return Column{}, p.fault(p.tok.pos, "want NULL after NOT, have %v", p.tok)
 		}
 	}
 	if p.tok.is("null") {
@@ -105,7 +105,7 @@ func (p *specParser) column() (Column, error) {
 		return c, p.advance()
 	}
 	if p.tok.kind != tokenEnd && !p.tok.is(",") {
-		return Column{}, p.lexer.fault(p.tok.pos, "want NULL, NOT NULL, a comma or the end after column %q, have %v", c.Name, p.tok)
+		return Column{}, p.fault(p.tok.pos, "want NULL, NOT NULL, a comma or the end after column %q, have %v", c.Name, p.tok)
 	}
 	return c, nil
 }
@@ -114,7 +114,7 @@ func (p *specParser) column() (Column, error) {
 func (p *specParser) typeOf(c *Column) error {
 	name := p.tok
 	if name.kind != tokenWord {
-		return p.lexer.fault(name.pos, "want the type of column %q, have %v", c.Name, name)
+		return p.fault(name.pos, "want the type of column %q, have %v", c.Name, name)
 	}
 	if err := p.advance(); err != nil {
 		return err
@@ -135,16 +135,16 @@ func (p *specParser) typeOf(c *Column) error {
 	case lower == "varchar" && len(args) == 1:
 		c.Type, c.Length = Varchar, uint16(min(args[0].n, MaxVarcharLength))
 		if args[0].n > MaxVarcharLength {
-			return p.lexer.fault(args[0].pos, "the length of a varchar is 1 to %d", MaxVarcharLength)
+			return p.fault(args[0].pos, "the length of a varchar is 1 to %d", MaxVarcharLength)
 		}
 		return nil
 	case lower == "decimal" || lower == "varchar":
-		return p.lexer.fault(name.pos, "column %q: want decimal(precision, scale) or varchar(length)", c.Name)
+		return p.fault(name.pos, "column %q: want decimal(precision, scale) or varchar(length)", c.Name)
 	case len(args) > 0:
-		return p.lexer.fault(args[0].pos, "column %q: the type %s takes no attributes", c.Name, lower)
+		return p.fault(args[0].pos, "column %q: the type %s takes no attributes", c.Name, lower)
 	}
 	if c.Type, err = ParseType(lower); err != nil {
-		return p.lexer.fault(name.pos, "column %q: %v", c.Name, err)
+		return p.fault(name.pos, "column %q: %v", c.Name, err)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func (p *specParser) attributes() ([]attribute, error) {
 		}
 		n, err := strconv.Atoi(p.tok.text)
 		if err != nil || n < 0 || p.tok.kind != tokenNumber {
-			return nil, p.lexer.fault(p.tok.pos, "want a number, have %v", p.tok)
+			return nil, p.fault(p.tok.pos, "want a number, have %v", p.tok)
 		}
 		out = append(out, attribute{n: n, pos: p.tok.pos})
 		if err := p.advance(); err != nil {
@@ -190,7 +190,7 @@ func (p *specParser) attributes() ([]attribute, error) {
 			return out, p.advance()
 		}
 		if !p.tok.is(",") {
-			return nil, p.lexer.fault(p.tok.pos, "want , or ), have %v", p.tok)
+			return nil, p.fault(p.tok.pos, "want , or ), have %v", p.tok)
 		}
 	}
 }

@@ -227,9 +227,12 @@ func FuzzDecodeSchema(f *testing.F) {
 func FuzzDecodePartitionSchema(f *testing.F) {
 	s := fuzzSchemas(f)[3]
 	for _, ps := range []*PartitionSchema{
-		{}, {Range: []ColumnID{2, 0}},
-		{Hash: []HashDimension{{Columns: []ColumnID{0, 3}, Buckets: 4, Seed: 1}, {Columns: []ColumnID{1}, Buckets: 2}}, Range: []ColumnID{1},
-			CustomRanges: []RangeWithHash{{Upper: []byte{0x80}, Hash: []HashDimension{{Columns: []ColumnID{1}, Buckets: 3}, {Columns: []ColumnID{2}, Buckets: 2}}}}},
+		{},
+		{Range: []ColumnID{2, 0}},
+		{
+			Hash: []HashDimension{{Columns: []ColumnID{0, 3}, Buckets: 4, Seed: 1}, {Columns: []ColumnID{1}, Buckets: 2}}, Range: []ColumnID{1},
+			CustomRanges: []RangeWithHash{{Upper: []byte{0x80}, Hash: []HashDimension{{Columns: []ColumnID{1}, Buckets: 3}, {Columns: []ColumnID{2}, Buckets: 2}}}},
+		},
 	} {
 		b, err := proto.Marshal(ps.ToProto())
 		if err != nil {

@@ -13,8 +13,10 @@ import (
 // neighbours come up, and their ends are not rare.
 
 var (
-	allTypes = []Type{Int8, Int16, Int32, Int64, String, Bool, Float, Double, Binary, UnixtimeMicros,
-		Decimal32, Decimal64, Decimal128, Varchar, Date}
+	allTypes = []Type{
+		Int8, Int16, Int32, Int64, String, Bool, Float, Double, Binary, UnixtimeMicros,
+		Decimal32, Decimal64, Decimal128, Varchar, Date,
+	}
 	keyTypes = []Type{Int8, Int16, Int32, Int64, String, Binary, UnixtimeMicros, Decimal32, Decimal64, Decimal128, Varchar, Date}
 )
 
@@ -72,8 +74,15 @@ func drawValue(t *rapid.T, c *Column) Value {
 		return FloatValue(v)
 	case classInt128:
 		if small {
-			v := rapid.SampledFrom([]int128{minInt128, minInt128.next(), {-1, math.MaxUint64}, {}, {0, 1}, {0, math.MaxUint64}, {1, 0},
-				maxInt128.prev(), maxInt128}).Draw(t, c.Name)
+			v := rapid.SampledFrom([]int128{
+				minInt128, minInt128.next(),
+				{-1, math.MaxUint64},
+				{},
+				{0, 1},
+				{0, math.MaxUint64},
+				{1, 0},
+				maxInt128.prev(), maxInt128,
+			}).Draw(t, c.Name)
 			return BytesValue(v.append(nil))
 		}
 		return BytesValue(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, c.Name))
@@ -84,7 +93,8 @@ func drawValue(t *rapid.T, c *Column) Value {
 		return BytesValue(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, c.Name))
 	case classNone:
 	}
-	panic("no class")
+	t.Fatalf("%v has no class", c.Type)
+	return Value{}
 }
 
 // drawRow draws a value for every column, NULL in some of the nullable ones.

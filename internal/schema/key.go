@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"slices"
 
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/status"
 )
 
@@ -39,7 +40,7 @@ func (s *Schema) CellsOf(values []Value) func(i int) []byte {
 		}
 		var err error
 		if buf, err = c.AppendValueBytes(buf[:0], values[i]); err != nil {
-			panic("schema: " + err.Error())
+			invariant.Check(false, "key of values that don't suit their columns: %v", err)
 		}
 		return buf
 	}
@@ -60,7 +61,8 @@ func appendKeyCell(dst []byte, t Type, cell []byte, last bool) []byte {
 		return appendKeyBytes(dst, cell)
 	case classNone, classBool, classFloat:
 	}
-	panic("schema: type " + t.String() + " in a key")
+	invariant.Check(false, "I1: a column of type %v in a key", t)
+	return dst
 }
 
 // appendKeyInt appends a little-endian signed integer as a big-endian one with its top bit flipped.
@@ -108,41 +110,31 @@ func (s *Schema) encodedKeySize(cells [][]byte) int {
 func (s *Schema) DecodeKey(dst []Value, key []byte) ([]Value, error) {
 	out, rest := dst, key
 	for i := range s.numKey {
-		v, r, err := s.columns[i].decodeKeyCell(rest, i == s.numKey-1)
-		if err != nil {
-			return dst, err
+		c := &s.columns[i]
+		size := int(s.cells[i].size)
+		if !s.cells[i].varLen && len(rest) < size {
+			return dst, c.fault(status.Corruption, "the encoded key has %d bytes left for it, want %d", len(rest), size)
 		}
-		out, rest = append(out, v), r
+		switch {
+		case c.Type == Decimal128:
+			v := int128{hi: int64(binary.BigEndian.Uint64(rest) ^ 1<<63), lo: binary.BigEndian.Uint64(rest[8:])}
+			out, rest = append(out, BytesValue(v.append(nil))), rest[size:]
+		case !s.cells[i].varLen:
+			out, rest = append(out, IntValue(keyInt(rest[:size]))), rest[size:]
+		case i == s.numKey-1:
+			out, rest = append(out, BytesValue(rest[:len(rest):len(rest)])), nil
+		default:
+			value, behind, err := c.decodeKeyBytes(rest)
+			if err != nil {
+				return dst, err
+			}
+			out, rest = append(out, BytesValue(value)), behind
+		}
 	}
 	if len(rest) > 0 {
 		return dst, status.New(status.Corruption, "encoded key of %d bytes: %d bytes follow its last column", len(key), len(rest))
 	}
 	return out, nil
-}
-
-// decodeKeyCell reads the first component of key and returns what follows.
-func (c *Column) decodeKeyCell(key []byte, last bool) (Value, []byte, error) {
-	size := c.Type.Size()
-	switch c.Type.class() {
-	case classInt:
-		if len(key) < size {
-			break
-		}
-		return IntValue(keyInt(key[:size])), key[size:], nil
-	case classInt128:
-		if len(key) < size {
-			break
-		}
-		v := int128{hi: int64(binary.BigEndian.Uint64(key) ^ 1<<63), lo: binary.BigEndian.Uint64(key[8:])}
-		return BytesValue(v.append(nil)), key[size:], nil
-	case classBytes:
-		if last {
-			return BytesValue(key[:len(key):len(key)]), nil, nil
-		}
-		return c.decodeKeyBytes(key)
-	case classNone, classBool, classFloat:
-	}
-	return Value{}, nil, c.fault(status.Corruption, "the encoded key has %d bytes left for it, want %d", len(key), size)
 }
 
 func keyInt(b []byte) int64 {
@@ -158,28 +150,27 @@ func keyInt(b []byte) int64 {
 	}
 }
 
-// decodeKeyBytes reads up to the terminator.
-func (c *Column) decodeKeyBytes(key []byte) (Value, []byte, error) {
-	var unescaped []byte
-	from := 0
+// decodeKeyBytes reads a value up to its terminator and returns what follows.
+func (c *Column) decodeKeyBytes(key []byte) (value, behind []byte, err error) {
+	from := 0 // what lies before is in value, unescaped
 	for pos := 0; ; {
 		i := bytes.IndexByte(key[pos:], 0)
 		if i < 0 || pos+i+1 == len(key) {
-			return Value{}, nil, c.fault(status.Corruption, "the encoded key ends within its value")
+			return nil, nil, c.fault(status.Corruption, "the encoded key ends within its value")
 		}
 		zero := pos + i
 		pos = zero + 2
 		switch key[zero+1] {
 		case 0:
-			if unescaped == nil {
-				return BytesValue(key[:zero:zero]), key[pos:], nil
+			if value == nil {
+				return key[:zero:zero], key[pos:], nil
 			}
-			return BytesValue(append(unescaped, key[from:zero]...)), key[pos:], nil
+			return append(value, key[from:zero]...), key[pos:], nil
 		case 1:
-			unescaped = append(slices.Grow(unescaped, len(key)-from), key[from:zero+1]...)
+			value = append(slices.Grow(value, len(key)-from), key[from:zero+1]...)
 			from = pos
 		default:
-			return Value{}, nil, c.fault(status.Corruption, "the encoded key holds the bytes 00 %02x within its value", key[zero+1])
+			return nil, nil, c.fault(status.Corruption, "the encoded key holds the bytes 00 %02x within its value", key[zero+1])
 		}
 	}
 }

@@ -74,8 +74,12 @@ func TestKeyVectors(t *testing.T) {
 		{"a NUL in the last", []Type{String}, []Value{StringValue("x\x00")}, "7800"},
 		{"decimal128 7", []Type{Decimal128}, []Value{BytesValue(seven)}, "80 0000000000000000000000000000 07"},
 		{"date min", []Type{Date}, []Value{IntValue(minDateDays)}, "7ff506c6"},
-		{"range key of the Java vector", []Type{Int32, String, String}, []Value{IntValue(0), StringValue("b"), StringValue("c")},
-			"80000000 62 0000 63"},
+		{
+			"range key of the Java vector",
+			[]Type{Int32, String, String},
+			[]Value{IntValue(0), StringValue("b"), StringValue("c")},
+			"80000000 62 0000 63",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := keySchema(t, c.types...)

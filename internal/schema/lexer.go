@@ -135,13 +135,13 @@ func wordPart(r rune) bool { return wordStart(r) || unicode.IsDigit(r) || r == '
 // not a number and a word.
 func numberLen(s string) int {
 	n := 0
-	for n < len(s) {
-		c := s[n]
-		sign := (c == '-' || c == '+') && (n == 0 || s[n-1] == 'e' || s[n-1] == 'E')
-		if !sign && c != '.' && c != '_' && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') {
-			break
+	for ; n < len(s); n++ {
+		switch c := s[n]; {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c == '.', c == '_':
+		case (c == '-' || c == '+') && (n == 0 || s[n-1] == 'e' || s[n-1] == 'E'):
+		default:
+			return n
 		}
-		n++
 	}
 	return n
 }

@@ -32,8 +32,12 @@ func TestOpsVectors(t *testing.T) {
 		rows     string
 		indirect string
 	}{
-		{"insert", Insert, []Value{IntValue(1), StringValue("hi"), IntValue(-2)}, nil,
-			"01 07 00 01000000 0000000000000000 0200000000000000 feffffffffffffff", "6869"},
+		{
+			"insert", Insert,
+			[]Value{IntValue(1), StringValue("hi"), IntValue(-2)},
+			nil,
+			"01 07 00 01000000 0000000000000000 0200000000000000 feffffffffffffff", "6869",
+		},
 		{"upsert with NULL", Upsert, []Value{IntValue(2), Null(), IntValue(7)}, nil, "05 07 02 02000000 0700000000000000", ""},
 		{"delete", Delete, []Value{IntValue(1), {}, {}}, keyOnly, "03 01 00 01000000", ""},
 	} {

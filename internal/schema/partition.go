@@ -10,6 +10,7 @@ import (
 	"sort"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/status"
 )
 
@@ -23,9 +24,7 @@ type Partition struct {
 // none) times each combination of buckets. Ask NumPartitions first: the list can be long.
 func (ps *PartitionSchema) Partitions() []Partition {
 	parts, err := ps.PartitionsOf(ps.CustomRanges)
-	if err != nil {
-		panic("schema: partitions of a partition schema that isn't valid: " + err.Error())
-	}
+	invariant.Check(err == nil, "partitions of a partition schema that isn't valid: %v", err)
 	return parts
 }
 

@@ -217,7 +217,9 @@ func eachRow(domain [][]Value, f func(row []Value), row ...Value) {
 // TestKeyBoundsExamples shows the bounds of some clauses.
 func TestKeyBoundsExamples(t *testing.T) {
 	s, err := NewTable([]Column{
-		{Name: "a", Type: Int8, Key: true}, {Name: "b", Type: String, Key: true}, {Name: "c", Type: Int8, Key: true},
+		{Name: "a", Type: Int8, Key: true},
+		{Name: "b", Type: String, Key: true},
+		{Name: "c", Type: Int8, Key: true},
 		{Name: "v", Type: Int64, Nullable: true},
 	})
 	if err != nil {

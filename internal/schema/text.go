@@ -25,11 +25,9 @@ import (
 //	decimal            digits with as many behind the point as the scale says: 123.45
 
 const (
-	timeLayout         = "2006-01-02T15:04:05Z"
-	timeFractionLayout = "2006-01-02T15:04:05.000000Z"
-	minDateDays        = -719162 // 0001-01-01
-	maxDateDays        = 2932896 // 9999-12-31
-	secondsPerDay      = 24 * 60 * 60
+	minDateDays   = -719162 // 0001-01-01
+	maxDateDays   = 2932896 // 9999-12-31
+	secondsPerDay = 24 * 60 * 60
 )
 
 // Times that RFC 3339 can write: from 0000-01-01 on, below 10000-01-01.
@@ -191,14 +189,21 @@ func appendFloat(dst []byte, v float64, bits int) []byte {
 }
 
 func appendTime(dst []byte, usec int64) []byte {
-	switch t := time.UnixMicro(usec).UTC(); {
-	case usec < minTextMicros || usec > maxTextMicros:
+	if usec < minTextMicros || usec > maxTextMicros {
 		return strconv.AppendInt(dst, usec, 10)
-	case t.Nanosecond() != 0:
-		return t.AppendFormat(dst, timeFractionLayout)
-	default:
-		return t.AppendFormat(dst, timeLayout)
 	}
+	t := time.UnixMicro(usec).UTC()
+	dst = t.AppendFormat(dst, time.RFC3339) // this layout has a fast path of its own
+	fraction := t.Nanosecond() / 1000
+	if fraction == 0 {
+		return dst
+	}
+	dst = append(dst[:len(dst)-1], ".000000Z"...)
+	for i := len(dst) - 2; fraction > 0; i-- {
+		dst[i] = '0' + byte(fraction%10)
+		fraction /= 10
+	}
+	return dst
 }
 
 // formatLiteral is the value as a where clause has it.

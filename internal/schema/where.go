@@ -37,9 +37,9 @@ func ParseWhere(s *Schema, clause string) ([]Predicate, error) {
 		case p.tok.kind == tokenEnd:
 			return preds, nil
 		case p.tok.is("or"):
-			return nil, p.fault("OR isn't supported: conditions are joined by AND (for several values of one column use IN)")
+			return nil, p.faultHere("OR isn't supported: conditions are joined by AND (for several values of one column use IN)")
 		case !p.tok.is("and"):
-			return nil, p.fault("want AND or the end, have %v", p.tok)
+			return nil, p.faultHere("want AND or the end, have %v", p.tok)
 		}
 		if err := p.advance(); err != nil {
 			return nil, err
@@ -60,17 +60,17 @@ func (p *whereParser) advance() error {
 	return err
 }
 
-// fault is an error at the current token.
-func (p *whereParser) fault(format string, args ...any) *status.Error {
-	return p.lexer.fault(p.tok.pos, format, args...)
+// faultHere is an error at the current token.
+func (p *whereParser) faultHere(format string, args ...any) *status.Error {
+	return p.fault(p.tok.pos, format, args...)
 }
 
 func (p *whereParser) condition() (Predicate, error) {
 	switch {
 	case p.tok.is("not"):
-		return Predicate{}, p.fault("NOT isn't supported here: only IS NOT NULL is")
+		return Predicate{}, p.faultHere("NOT isn't supported here: only IS NOT NULL is")
 	case p.tok.is("("):
-		return Predicate{}, p.fault("parentheses are supported only after IN")
+		return Predicate{}, p.faultHere("parentheses are supported only after IN")
 	case p.atLiteral():
 		return p.swapped()
 	}
@@ -157,19 +157,19 @@ func mirrored(op string) string {
 func (p *whereParser) badOperator(op token) *status.Error {
 	const have = "the operators are = < <= > >= IN, IS NULL, IS NOT NULL"
 	if op.kind == tokenEnd {
-		return p.lexer.fault(op.pos, "want an operator, have the end: %s", have)
+		return p.fault(op.pos, "want an operator, have the end: %s", have)
 	}
-	return p.lexer.fault(op.pos, "%v isn't an operator here: %s", op, have)
+	return p.fault(op.pos, "%v isn't an operator here: %s", op, have)
 }
 
 func (p *whereParser) column() (*Column, error) {
 	name := p.tok
 	if name.kind != tokenName && (name.kind != tokenWord || isKeyword(name.text)) {
-		return nil, p.fault("want a column name, have %v", name)
+		return nil, p.faultHere("want a column name, have %v", name)
 	}
 	i := p.schema.IndexOf(name.text)
 	if i < 0 {
-		return nil, p.fault("the table has no column %q%s", name.text, p.schema.suggest(name.text))
+		return nil, p.faultHere("the table has no column %q%s", name.text, p.schema.suggest(name.text))
 	}
 	return &p.schema.columns[i], p.advance()
 }
@@ -194,7 +194,7 @@ func (p *whereParser) nullTest(c *Column) (Predicate, error) {
 		}
 	}
 	if !p.tok.is("null") {
-		return Predicate{}, p.fault("want NULL or NOT NULL after IS, have %v", p.tok)
+		return Predicate{}, p.faultHere("want NULL or NOT NULL after IS, have %v", p.tok)
 	}
 	return build(c), p.advance()
 }
@@ -202,7 +202,7 @@ func (p *whereParser) nullTest(c *Column) (Predicate, error) {
 // inList reads what follows IN.
 func (p *whereParser) inList(c *Column) (Predicate, error) {
 	if !p.tok.is("(") {
-		return Predicate{}, p.fault("want ( after IN, have %v", p.tok)
+		return Predicate{}, p.faultHere("want ( after IN, have %v", p.tok)
 	}
 	var values []Value
 	for {
@@ -218,7 +218,7 @@ func (p *whereParser) inList(c *Column) (Predicate, error) {
 			return In(c, values...), p.advance()
 		}
 		if !p.tok.is(",") {
-			return Predicate{}, p.fault("want , or ) in the list, have %v", p.tok)
+			return Predicate{}, p.faultHere("want , or ) in the list, have %v", p.tok)
 		}
 	}
 }
@@ -231,11 +231,11 @@ func (p *whereParser) atLiteral() bool {
 func (p *whereParser) literal(c *Column) (Value, error) {
 	switch {
 	case p.tok.is("null"):
-		return Value{}, p.fault("nothing compares with NULL: use IS NULL or IS NOT NULL")
+		return Value{}, p.faultHere("nothing compares with NULL: use IS NULL or IS NOT NULL")
 	case p.tok.kind == tokenName, p.tok.kind == tokenWord && !isKeyword(p.tok.text):
-		return Value{}, p.fault("want a value, have %v: strings stand in single quotes, as in %s", p.tok, quoteText(p.tok.text))
+		return Value{}, p.faultHere("want a value, have %v: strings stand in single quotes, as in %s", p.tok, quoteText(p.tok.text))
 	case !p.atLiteral():
-		return Value{}, p.fault("want a value, have %v", p.tok)
+		return Value{}, p.faultHere("want a value, have %v", p.tok)
 	}
 	v, err := p.valueOf(c, p.tok)
 	if err != nil {
@@ -247,11 +247,11 @@ func (p *whereParser) literal(c *Column) (Value, error) {
 // valueOf turns a literal into a value of the column.
 func (p *whereParser) valueOf(c *Column, lit token) (Value, error) {
 	if lit.kind != tokenText && (c.Type == String || c.Type == Varchar) {
-		return Value{}, p.lexer.fault(lit.pos, "%s takes a string in single quotes, as in %s", c.label(), quoteText(lit.text))
+		return Value{}, p.fault(lit.pos, "%s takes a string in single quotes, as in %s", c.label(), quoteText(lit.text))
 	}
 	v, err := c.ParseText(lit.text)
 	if err != nil {
-		return Value{}, p.lexer.fault(lit.pos, "%v", err)
+		return Value{}, p.fault(lit.pos, "%v", err)
 	}
 	return v, nil
 }

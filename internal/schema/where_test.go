@@ -13,10 +13,18 @@ import (
 func flightsSchema(t testing.TB) *Schema {
 	t.Helper()
 	s, err := NewTable([]Column{
-		{Name: "time_hour", Type: UnixtimeMicros, Key: true}, {Name: "carrier", Type: String, Key: true},
-		{Name: "flight", Type: Int32, Key: true}, {Name: "origin", Type: String}, {Name: "distance", Type: Int16},
-		{Name: "dep_delay", Type: Int32, Nullable: true}, {Name: "ratio", Type: Double}, {Name: "ok", Type: Bool},
-		{Name: "raw", Type: Binary}, {Name: `or "der"`, Type: Int8}, {Name: "And", Type: Int8}, {Name: "größe", Type: Int8},
+		{Name: "time_hour", Type: UnixtimeMicros, Key: true},
+		{Name: "carrier", Type: String, Key: true},
+		{Name: "flight", Type: Int32, Key: true},
+		{Name: "origin", Type: String},
+		{Name: "distance", Type: Int16},
+		{Name: "dep_delay", Type: Int32, Nullable: true},
+		{Name: "ratio", Type: Double},
+		{Name: "ok", Type: Bool},
+		{Name: "raw", Type: Binary},
+		{Name: `or "der"`, Type: Int8},
+		{Name: "And", Type: Int8},
+		{Name: "größe", Type: Int8},
 	})
 	if err != nil {
 		t.Fatal(err)
