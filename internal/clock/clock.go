@@ -100,6 +100,7 @@ func (c *Clock) begin(m mark) {
 	c.fence = fence{maxError: c.cfg.MaxClockSyncError}
 	if b.cause != causeNone {
 		c.fence.close(Fenced, b.cause, first.Mono, b.why)
+		c.fence.next = b.next
 		c.det.Distrust(b.ahead)
 		c.emit(event{kind: eventState, why: b.why})
 	} else if b.note != "" {

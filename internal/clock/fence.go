@@ -38,7 +38,7 @@ const (
 	causeNone    cause = iota
 	causeJump          // the wall clock is displaced by more than the threshold
 	causePeers         // most of the other servers say that this clock is off
-	causeBehind        // at the start the wall clock was behind the mark
+	causeBehind        // at the start the wall clock was behind the mark; once it isn't, the fence's next cause counts
 	causeUnknown       // at the start nobody knew how long the machine was off
 )
 
@@ -49,6 +49,7 @@ type fence struct {
 
 	state      State
 	cause      cause
+	next       cause // of causeBehind: what else was wrong at the start, or can't be known
 	why        string
 	since      int64 // monotonic: only what others said after it lifts a hold
 	rightSince int64 // monotonic: since when most of the others agree; 0: they don't
@@ -75,7 +76,7 @@ type ruling struct {
 }
 
 func (f *fence) close(to State, c cause, now int64, why string) {
-	f.state, f.cause, f.why, f.since, f.rightSince = to, c, why, now, 0
+	f.state, f.cause, f.why, f.since, f.rightSince, f.next = to, c, why, now, 0, causeJump
 }
 
 func (f *fence) accept() {
@@ -110,14 +111,14 @@ func (f *fence) stepOpen(s sighting) ruling {
 	switch {
 	case s.j.Refused:
 		f.close(Fenced, causeJump, s.now, f.jumped(s.j))
-	case s.opinion.Blame:
-		f.close(Fenced, causePeers, s.now, blamed(s.opinion, f.maxError))
-		return ruling{doubted: true, ahead: s.opinion.Ahead}
 	case s.opinion.Others > 0 && abs(int64(s.j.Step)) > int64(f.maxError):
 		f.close(Held, causeJump, s.now, fmt.Sprintf(
 			"the wall clock moved by %v, more than clocks may differ (max_clock_sync_error_usec is %v): waiting to hear from most of the other servers",
 			s.j.Step, f.maxError))
 		return ruling{doubted: true, ahead: s.j.Step}
+	case s.opinion.Blame:
+		f.close(Fenced, causePeers, s.now, blamed(s.opinion, f.maxError))
+		return ruling{doubted: true, ahead: s.opinion.Ahead}
 	case s.opinion.Agree:
 		return ruling{shownRight: true, ahead: s.opinion.Ahead}
 	}
@@ -148,13 +149,11 @@ func (f *fence) stepFenced(s sighting) ruling {
 	}
 	long := s.later.Agree && s.now-f.rightSince >= int64(rightFor)
 	alone := s.later.Others == 0
+	// However right the clock may be, others would refuse what it gives out while it is behind the mark: it begins there.
+	if f.cause == causeBehind && s.behind < f.maxError {
+		f.cause = f.next
+	}
 	switch f.cause {
-	case causeBehind:
-		// However right the clock may be, others would refuse what it gives out: it begins at the mark.
-		if s.behind < f.maxError && (long || !s.j.Refused && alone) {
-			f.open()
-			return ruling{trust: true, shownRight: long, ahead: s.later.Ahead}
-		}
 	case causeUnknown:
 		switch {
 		case s.later.Agree:
@@ -162,7 +161,7 @@ func (f *fence) stepFenced(s sighting) ruling {
 			return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
 		case s.sourceRight && !s.later.Blame, alone:
 			f.open()
-			return ruling{trust: true}
+			return ruling{trust: true, shownRight: true}
 		}
 	case causeJump, causePeers:
 		switch {

@@ -1,6 +1,7 @@
 package clock
 
 import (
+	"encoding/hex"
 	"sync"
 	"testing"
 	"time"
@@ -140,3 +141,5 @@ func sampling(c *Clock) *Clock {
 	c.setPeriod(c.cfg.SamplePeriod)
 	return c
 }
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }

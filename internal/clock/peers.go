@@ -39,12 +39,12 @@ type Opinion struct {
 	Others int // how many other servers there are
 	Heard  int // how many of them were heard of late
 	Right  int // how many agree with this clock within the bound, with certainty
-	Off    int // how many disagree by more than the bound, with certainty
+	Off    int // how many disagree by more than the bound, with certainty, and trust their own clock
 
 	// Agree: more than half of the other servers agree.
 	Agree bool
 	// Blame: this clock is the one that is wrong, for most of those heard disagree, and they are several. With one other
-	// server heard, nobody can say who is wrong.
+	// server heard, nobody can say who is wrong; and who knows its own clock to be wrong accuses nobody.
 	Blame bool
 	// Ahead is the median of how far this clock is ahead of theirs.
 	Ahead time.Duration
@@ -64,7 +64,7 @@ func Opine(table []PeerOffset, others int, bound time.Duration) Opinion {
 		switch {
 		case p.Ahead.Abs() <= bound-p.Bound:
 			o.Right++
-		case p.Ahead.Abs()-p.Bound > bound:
+		case p.Ahead.Abs()-p.Bound > bound && p.State == Open:
 			o.Off++
 		}
 	}
@@ -75,6 +75,9 @@ func Opine(table []PeerOffset, others int, bound time.Duration) Opinion {
 	return o
 }
 
+// slewSlack is the part of a time by which two clocks may measure it differently: a kernel slews by a tenth at most.
+const slewSlack = 8
+
 // offset computes what one answered beat shows of the peer's wall clock against this server's CLOCK_BOOTTIME: sent and
 // arrived are readings of ours, received and replied of the peer's wall clock. ok is false where the answer makes no sense:
 // one of the clocks was set in between.
@@ -82,11 +85,13 @@ func Opine(table []PeerOffset, others int, bound time.Duration) Opinion {
 // Our own side is measured by CLOCK_BOOTTIME: a step of our wall clock doesn't spoil it, and the next look compares the
 // stepped wall clock with what the peers said before.
 func offset(sent, received, replied, arrived int64) (ahead int64, bound time.Duration, ok bool) {
-	trip := (arrived - sent) - (replied - received)
-	if arrived < sent || trip < 0 || trip > arrived-sent {
+	held := replied - received // by the peer, on its clock
+	trip := arrived - sent - held
+	if arrived < sent || held < 0 || trip < -held/slewSlack {
 		return 0, 0, false
 	}
-	return (received-sent)/2 + (replied-arrived)/2, time.Duration(trip/2 + 1), true
+	// Both clocks may be slewed while the peer held the beat, so a trip may even seem to take less than no time.
+	return (received-sent)/2 + (replied-arrived)/2, time.Duration(abs(trip)/2 + held/1_000_000*honestPPM + 1), true
 }
 
 // peer is one row of the table that beats fill.

@@ -20,6 +20,7 @@ type start struct {
 type beginning struct {
 	displaced time.Duration // of the wall clock, as far as the mark tells
 	cause     cause         // of a fence that is closed from the start
+	next      cause         // of causeBehind: what must be settled once the wall clock is no longer behind
 	why       string
 	note      string        // for the log, where nothing is wrong
 	ahead     time.Duration // with a cause: how far the wall clock is ahead of the last good reading carried on
@@ -35,38 +36,38 @@ func begin(s start) beginning {
 	if m.ts == 0 {
 		return beginning{note: "first start: no clock mark yet"}
 	}
-	behind := time.Duration(m.ts.Micros()-s.first.Wall/1000) * time.Microsecond
-	if behind >= s.maxError {
-		return beginning{
-			cause: causeBehind, ahead: time.Duration(s.first.Wall - m.wall),
-			why: fmt.Sprintf("the wall clock is %v behind the clock mark (%v): timestamps up to it were given out before the restart",
-				behind, m.ts),
-		}
-	}
-	if !s.detect {
-		return beginning{note: "jump detection is off: the wall clock was compared with the clock mark alone"}
-	}
-	if m.bootID == s.bootID && s.bootID != [16]byte{} && s.first.Counters.OK && s.first.Boot >= m.boot {
-		passed := time.Duration(s.first.Boot - m.boot)
-		b := beginning{displaced: time.Duration(s.first.Wall-m.wall) - passed}
-		if b.displaced.Abs() > s.threshold {
-			b.cause, b.ahead = causeJump, b.displaced
-			b.why = fmt.Sprintf("the wall clock jumped before this start: CLOCK_BOOTTIME says that %v have passed since the clock mark was written, the wall clock says %v",
-				passed, passed+b.displaced)
-		}
-		return b
-	}
 	off := time.Duration(s.first.Wall - m.wall)
-	if off > s.threshold {
-		return beginning{
-			cause: causeUnknown, ahead: off,
-			why: fmt.Sprintf("the machine was started anew and the wall clock is %v past the clock mark: whether it was off that long nobody here can know; waiting for most of the other servers or a synchronised time source to agree",
-				off),
-		}
+	b := beginning{next: causeUnknown}
+	sameBoot := m.bootID == s.bootID && s.bootID != [16]byte{} && s.first.Counters.OK && s.first.Boot >= m.boot
+	passed := time.Duration(s.first.Boot - m.boot)
+	if sameBoot {
+		b.next, b.displaced = causeJump, off-passed
 	}
-	b := beginning{note: fmt.Sprintf("the machine was started anew; the wall clock is %v past the clock mark", off)}
-	if !s.alone {
-		b.displaced = off // it may have been off for no time at all; the others will soon show it right
+	behind := time.Duration(m.ts.Micros()-s.first.Wall/1000) * time.Microsecond
+	switch {
+	case behind >= s.maxError:
+		if b.cause, b.ahead = causeBehind, off; sameBoot {
+			b.ahead = b.displaced
+		}
+		b.why = fmt.Sprintf("the wall clock is %v behind the clock mark (%v): timestamps up to it were given out before the restart",
+			behind, m.ts)
+	case !s.detect:
+		b.note = "jump detection is off: the wall clock was compared with the clock mark alone"
+	case sameBoot && b.displaced.Abs() > s.threshold:
+		b.cause, b.ahead = causeJump, b.displaced
+		b.why = fmt.Sprintf("the wall clock jumped before this start: CLOCK_BOOTTIME says that %v have passed since the clock mark was written, the wall clock says %v",
+			passed, off)
+	case sameBoot:
+		b.note = fmt.Sprintf("%v after the clock mark was written the wall clock is displaced by %v", passed, b.displaced)
+	case off > s.threshold:
+		b.cause, b.ahead = causeUnknown, off
+		b.why = fmt.Sprintf("the machine was started anew and the wall clock is %v past the clock mark: whether it was off that long nobody here can know; waiting for most of the other servers or a synchronised time source to agree",
+			off)
+	default:
+		b.note = fmt.Sprintf("the machine was started anew; the wall clock is %v past the clock mark", off)
+		if !s.alone {
+			b.displaced = off // it may have been off for no time at all; the others will soon show it right
+		}
 	}
 	return b
 }
