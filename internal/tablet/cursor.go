@@ -39,12 +39,14 @@ type cursor struct {
 	lastSeen hybridtime.Timestamp
 	skipped  int
 	seekKey  []byte
+
+	versionsPerLook int
 }
 
 // How often a step looks at the clock: after this many versions, where long ones count more.
 const (
-	versionsPerLook = 64
-	bytesPerVersion = 1 << 10
+	defaultVersionsPerLook = 64
+	bytesPerVersion        = 1 << 10
 )
 
 // tooNewBeforeSeek is how many versions above the snapshot are passed over one by one before the rest is jumped over.
@@ -53,7 +55,7 @@ const tooNewBeforeSeek = 8
 // newCursor returns a cursor over the rows with start <= key < stop (empty: unbounded) and, where after isn't nil, key > after.
 // want are positions of the schema.
 func newCursor(t *Tablet, sc *schema.Schema, snapshot hybridtime.Timestamp, want []int, start, stop, after []byte) *cursor {
-	c := &cursor{t: t, schema: sc, snapshot: snapshot}
+	c := &cursor{t: t, schema: sc, snapshot: snapshot, versionsPerLook: defaultVersionsPerLook}
 	c.lower, c.upper = rowBounds(t.number)
 	c.lower = appendRowPrefix(c.lower[:0], t.number, start)
 	if len(stop) > 0 {
@@ -100,11 +102,11 @@ func (c *cursor) step(ctx context.Context, budget time.Duration, visit func() (s
 }
 
 func (c *cursor) run(ctx context.Context, it *pebble.Iterator, deadline time.Time, visit func() (bool, error)) (bool, error) {
-	look := versionsPerLook
+	look := c.versionsPerLook
 	ok := c.resume(it)
 	for ok {
 		if look <= 0 {
-			look = versionsPerLook
+			look = c.versionsPerLook
 			if err := ctx.Err(); err != nil || time.Now().After(deadline) {
 				return true, err
 			}

@@ -1,0 +1,516 @@
+package tablet
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/invariant"
+	"github.com/nyaladb/nyala/internal/schema"
+)
+
+func base64Text(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
+
+// TestRandom drives a store with several tablets and a naive model with the same random entries: all kinds of operations, in
+// batches of several tablets and several entries each, with clients that send again, schema changes, flushes, compactions,
+// restarts and crashes that keep a random part of what wasn't synced. It compares every answer, the answer at every replay
+// after a crash, and scans of every form at random snapshots.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &machine{fs: vfs.NewCrashableMem(), models: map[ident.LocalNumber]*modelTablet{}, durable: map[ident.LocalNumber]ident.Index{}}
+		m.open(rt)
+		defer func() { m.close(rt) }()
+		for n := ident.LocalNumber(1); n <= 3; n++ {
+			m.models[n] = newModelTablet(testSchema(t))
+			if _, err := m.store.Create(n, replicaRecord(n, m.models[n].schema)); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"write":   m.write,
+			"write2":  m.write,
+			"scan":    m.scan,
+			"scan2":   m.scan,
+			"lookup":  m.lookup,
+			"flush":   m.flush,
+			"compact": m.compact,
+			"restart": m.restart,
+			"crash":   m.crash,
+			"delete":  m.delete,
+		})
+		m.checkAll(rt)
+	})
+}
+
+type machine struct {
+	fs      *vfs.MemFS
+	store   *Store
+	models  map[ident.LocalNumber]*modelTablet
+	next    ident.LocalNumber
+	mu      sync.Mutex
+	durable map[ident.LocalNumber]ident.Index // written by the store's goroutine
+}
+
+func (m *machine) open(t *rapid.T) {
+	o := testOptions(m.fs)
+	o.MemtableBytes = 64 << 10
+	o.OnDurable = func(moved map[ident.LocalNumber]ident.Index) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for n, i := range moved {
+			m.durable[n] = i
+		}
+	}
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.store = s
+}
+
+func (m *machine) close(t *rapid.T) {
+	if err := m.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) numbers() []ident.LocalNumber {
+	var out []ident.LocalNumber
+	for n := range m.models {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (m *machine) tablet(t *rapid.T, n ident.LocalNumber) *Tablet {
+	tb, ok, err := m.store.Load(n)
+	if err != nil || !ok {
+		t.Fatalf("load %d: %v, %v", n, ok, err)
+	}
+	return tb
+}
+
+// write applies one batch of entries to some of the tablets.
+func (m *machine) write(t *rapid.T) {
+	b := m.store.NewBatch()
+	defer b.Close()
+	for range rapid.IntRange(1, 4).Draw(t, "entries") {
+		n := rapid.SampledFrom(m.numbers()).Draw(t, "tablet")
+		model := m.models[n]
+		e := drawEntry(t, model)
+		if e.op.Write != nil {
+			if err := m.tablet(t, n).CheckWrite(e.op.Write); (err == nil) != (e.rows != nil && model.schemas[e.op.Write.GetSchemaVersion()] != nil) {
+				// CheckWrite looks at the committed state, which may lack a schema of this very batch.
+				if model.schema == m.tablet(t, n).Schema() {
+					t.Fatalf("check: %v", err)
+				}
+			}
+		}
+		model.log = append(model.log, e)
+		last := &model.log[len(model.log)-1]
+		want, dup := model.apply(last)
+		last.result = want
+		m.applyEntry(t, b, n, last, dup)
+	}
+	if err := b.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) applyEntry(t *rapid.T, b *Batch, n ident.LocalNumber, e *modelEntry, dup bool) {
+	res, err := b.Apply(m.tablet(t, n), e.op)
+	if err != nil {
+		t.Fatalf("tablet %d, entry %d: %v", n, e.op.Index, err)
+	}
+	if got := resultText(res); got != e.result || res.Skipped || res.Duplicate != dup {
+		t.Fatalf("tablet %d, entry %d: %s (duplicate %v), want %s (%v)", n, e.op.Index, got, res.Duplicate, e.result, dup)
+	}
+}
+
+var modelKeys = []string{"", "\x00", "\x00\x01", "a", "a\x00", "ab", "\xff"}
+
+func drawEntry(t *rapid.T, m *modelTablet) modelEntry {
+	index := ident.Index(len(m.log) + 1)
+	e := modelEntry{op: Op{Index: index, Timestamp: hybridtime.Timestamp(index) * 10}}
+	switch rapid.IntRange(0, 15).Draw(t, "what") {
+	case 0:
+		e.op.Timestamp = 0
+	case 1:
+		e.op.Config = &nyalav1.RaftConfig{OpidIndex: uint64(index)}
+	case 2:
+		if m.schema.Version() < 3 {
+			e.op.Schema = nextSchema(m.schema).ToProto()
+		}
+	default:
+		drawWrite(t, m, &e)
+	}
+	return e
+}
+
+// nextSchema drops the first column after v and adds a required one with defaults, then a nullable one.
+func nextSchema(s *schema.Schema) *schema.Schema {
+	cols := slices.Clone(s.Columns())
+	id := s.NextColumnID()
+	cols = slices.Delete(cols, 3, 4)
+	name := fmt.Sprintf("c%d", id)
+	if s.Version()%2 == 0 {
+		cols = append(cols, schema.Column{ID: id, Name: name, Type: schema.Int64, WriteDefault: make([]byte, 8), ReadDefault: []byte{1, 0, 0, 0, 0, 0, 0, 0}})
+	} else {
+		cols = slices.Insert(cols, 2, schema.Column{ID: id, Name: name, Type: schema.String, Nullable: true})
+	}
+	next, err := schema.New(cols, s.Version()+1, id+1)
+	if err != nil {
+		panic(err)
+	}
+	return next
+}
+
+func drawWrite(t *rapid.T, m *modelTablet, e *modelEntry) {
+	from := m.schemas[rapid.Uint32Range(0, m.schema.Version()).Draw(t, "version")]
+	if rapid.Bool().Draw(t, "latest") {
+		from = m.schema
+	}
+	enc := schema.NewOpsEncoder(from)
+	e.rows = []modelOp{}
+	for range rapid.IntRange(0, 8).Draw(t, "rows") {
+		op := drawRow(t, from)
+		values := make([]schema.Value, from.NumColumns())
+		set := schema.NewBitmap(from.NumColumns())
+		for i := range from.NumKeyColumns() {
+			values[i] = op.key[i]
+			set.Set(i)
+		}
+		for i, c := range from.Columns() {
+			if v, ok := op.values[c.ID]; ok {
+				values[i] = v
+				set.Set(i)
+			}
+		}
+		if err := enc.Append(op.typ, values, set); err != nil {
+			continue // an operation that its own schema refuses
+		}
+		for id := range op.values {
+			if m.schema.IndexOfID(id) < 0 {
+				delete(op.values, id) // gone by now
+			}
+		}
+		e.rows = append(e.rows, op)
+	}
+	rows, indirect := enc.Bytes()
+	w := &nyalav1.WriteOp{SchemaVersion: from.Version(), RowOperations: &nyalav1.RowOperations{Rows: rows, IndirectData: indirect}}
+	switch rapid.IntRange(0, 20).Draw(t, "fault") {
+	case 0:
+		w.SchemaVersion = 99
+	case 1:
+		w.RowOperations.Rows = append(w.RowOperations.Rows, 200)
+		e.rows = nil
+	}
+	if rapid.IntRange(0, 2).Draw(t, "tracked") > 0 {
+		w.RequestId = &nyalav1.StoredRequestId{
+			ClientId: append(make([]byte, 15), byte(rapid.IntRange(0, 2).Draw(t, "client"))),
+			SeqNo:    rapid.Uint64Range(0, 20).Draw(t, "seq"), FirstIncompleteSeqNo: rapid.Uint64Range(0, 6).Draw(t, "fi"),
+		}
+	}
+	e.op.Write = w
+}
+
+func drawRow(t *rapid.T, s *schema.Schema) modelOp {
+	op := modelOp{
+		typ:    rapid.SampledFrom([]schema.OpType{schema.Insert, schema.Upsert, schema.Update, schema.Delete}).Draw(t, "type"),
+		values: map[schema.ColumnID]schema.Value{},
+		key: []schema.Value{
+			schema.StringValue(rapid.SampledFrom(modelKeys).Draw(t, "k1")),
+			schema.IntValue(int64(rapid.SampledFrom([]int16{-32768, 0, 1}).Draw(t, "k2"))),
+		},
+	}
+	if op.typ == schema.Delete {
+		return op
+	}
+	all := rapid.IntRange(0, 2).Draw(t, "all") == 0
+	for _, c := range s.Columns()[s.NumKeyColumns():] {
+		if !all && rapid.IntRange(0, 2).Draw(t, "unset") == 0 {
+			continue
+		}
+		op.values[c.ID] = drawValue(t, &c)
+	}
+	return op
+}
+
+func drawValue(t *rapid.T, c *schema.Column) schema.Value {
+	if c.Nullable && rapid.IntRange(0, 3).Draw(t, "null") == 0 {
+		return schema.Null()
+	}
+	switch c.Type {
+	case schema.Bool:
+		return schema.BoolValue(rapid.Bool().Draw(t, "bool"))
+	case schema.Double:
+		return schema.FloatValue(float64(rapid.IntRange(-3, 3).Draw(t, "double")) / 2)
+	case schema.String, schema.Binary:
+		return schema.StringValue(rapid.SampledFrom([]string{"", "x", "yy", "0123456789012", "zzzzzzzzzzzzzzzz"}).Draw(t, "string"))
+	default:
+		return schema.IntValue(int64(rapid.IntRange(-5, 5).Draw(t, "int")))
+	}
+}
+
+func (m *machine) scan(t *rapid.T) {
+	n := rapid.SampledFrom(m.numbers()).Draw(t, "tablet")
+	model := m.models[n]
+	spec := ScanSpec{
+		Schema:   model.schema,
+		Snapshot: hybridtime.Timestamp(rapid.IntRange(0, 10*len(model.log)+11).Draw(t, "snapshot")),
+		Limit:    uint64(rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "limit")),
+	}
+	if rapid.Bool().Draw(t, "old schema") {
+		spec.Schema = model.schemas[0]
+	}
+	spec.Columns = rapid.Permutation(allColumns(spec.Schema)).Draw(t, "columns")
+	spec.Columns = spec.Columns[:rapid.IntRange(0, len(spec.Columns)).Draw(t, "count")]
+	for range rapid.IntRange(0, 2).Draw(t, "predicates") {
+		c := spec.Schema.Column(rapid.IntRange(0, spec.Schema.NumColumns()-1).Draw(t, "column"))
+		spec.Predicates = append(spec.Predicates, drawPredicate(t, spec.Schema, c))
+	}
+	key := func(name string) []byte {
+		if rapid.IntRange(0, 2).Draw(t, name+"?") > 0 {
+			return nil
+		}
+		op := drawRow(t, spec.Schema)
+		return spec.Schema.EncodeKey(nil, spec.Schema.CellsOf(append(op.key, make([]schema.Value, spec.Schema.NumColumns())...)))
+	}
+	spec.Start, spec.Stop, spec.After = key("start"), key("stop"), key("after")
+	m.compare(t, n, spec, rapid.SampledFrom([]int{1, 20, 0}).Draw(t, "bytes"), rapid.Bool().Draw(t, "no time"))
+}
+
+func drawPredicate(t *rapid.T, s *schema.Schema, c *schema.Column) *schema.BoundPredicate {
+	v := drawValue(t, &schema.Column{Type: c.Type})
+	if c.Key {
+		v = drawRow(t, s).key[s.IndexOf(c.Name)]
+	}
+	p := []schema.Predicate{
+		schema.Equal(c, v), schema.Less(c, v), schema.GreaterEqual(c, v), schema.IsNull(c), schema.IsNotNull(c), schema.Greater(c, v), schema.LessEqual(c, v),
+	}[rapid.IntRange(0, 6).Draw(t, "predicate")]
+	b, err := p.Bind(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// compare scans, in blocks, and with noTime in steps of one version each, and compares with the model.
+func (m *machine) compare(t *rapid.T, n ident.LocalNumber, spec ScanSpec, maxBytes int, noTime bool) {
+	model := m.models[n]
+	want := model.filter(model.scan(spec.Schema, spec.Snapshot), spec.Schema, spec)
+	sc, err := m.tablet(t, n).NewScanner(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if noTime {
+		sc.budget, sc.cur.versionsPerLook = -1, 1
+	}
+	for more := true; more; {
+		var b Block
+		if b, more, err = sc.Next(t.Context(), maxBytes); err != nil {
+			t.Fatal(err)
+		}
+		if b.Rows > len(want) {
+			t.Fatalf("%d rows too many", b.Rows-len(want))
+		}
+		if b.Rows > 0 && string(b.LastKey) != want[b.Rows-1].key {
+			t.Fatalf("last key %x, want %x", b.LastKey, want[b.Rows-1].key)
+		}
+		if b.Record != nil {
+			for i, got := range recordText(b.Record) {
+				if w := want[i].text(spec.Schema, spec.Columns); got != w {
+					t.Fatalf("row %q, want %q", got, w)
+				}
+			}
+			b.Record.Release()
+		}
+		want = want[b.Rows:]
+	}
+	if len(want) > 0 {
+		t.Fatalf("%d rows are missing, the first %q", len(want), want[0].key)
+	}
+}
+
+func (m *machine) lookup(t *rapid.T) {
+	n := rapid.SampledFrom(m.numbers()).Draw(t, "tablet")
+	id := &nyalav1.StoredRequestId{
+		ClientId: append(make([]byte, 15), byte(rapid.IntRange(0, 3).Draw(t, "client"))), SeqNo: rapid.Uint64Range(0, 20).Draw(t, "seq"),
+	}
+	res, got := m.tablet(t, n).Lookup(id)
+	want, answer := LookupNew, ""
+	if c := m.models[n].clients[string(id.ClientId)]; c != nil {
+		if a, ok := c.answers[id.SeqNo]; ok {
+			want, answer = LookupDone, a
+		}
+		if id.SeqNo < c.bound {
+			want = LookupStale
+		}
+	}
+	if got != want || got == LookupDone && resultText(res) != answer {
+		t.Fatalf("lookup %v: %v %s, want %v %s", id, got, resultText(res), want, answer)
+	}
+}
+
+func (m *machine) flush(t *rapid.T) {
+	if err := m.store.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) compact(t *rapid.T) {
+	lower, upper := numberBounds(0)
+	_, upper = numberBounds(1 << 20)
+	if err := m.store.db.Compact(t.Context(), lower, upper, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *machine) restart(t *rapid.T) {
+	m.close(t)
+	for n, model := range m.models {
+		if m.durable[n] != ident.Index(len(model.log)) {
+			t.Fatalf("tablet %d: durable through %d after a close, want %d", n, m.durable[n], len(model.log))
+		}
+	}
+	m.open(t)
+	m.replay(t)
+}
+
+// crash takes the files as a power cut would leave them, and replays the logs.
+func (m *machine) crash(t *rapid.T) {
+	seed := rapid.Uint64().Draw(t, "seed")
+	m.mu.Lock()
+	told := maps.Clone(m.durable)
+	m.mu.Unlock()
+	// What was told before the crash must be there after it.
+	left := m.fs.CrashClone(vfs.CrashCloneCfg{
+		UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "kept"), RNG: rand.New(rand.NewPCG(seed, 1)),
+	})
+	m.close(t)
+	m.fs, m.durable = left, map[ident.LocalNumber]ident.Index{}
+	m.open(t)
+	for n, i := range told {
+		if tb, ok, err := m.store.Load(n); m.models[n] != nil && (err != nil || !ok) {
+			t.Fatalf("tablet %d was durable through %d and is gone: %v", n, i, err)
+		} else if ok {
+			if applied, _ := tb.Applied(); applied < i {
+				t.Fatalf("tablet %d was durable through %d and is at %d", n, i, applied)
+			}
+		}
+	}
+	m.replay(t)
+	m.checkAll(t)
+}
+
+// replay does what a server does at its start.
+func (m *machine) replay(t *rapid.T) {
+	numbers, err := m.store.ListNumbers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range numbers {
+		if m.models[n] == nil {
+			if err := m.store.Delete(n); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, n := range m.numbers() {
+		model := m.models[n]
+		tb, ok, err := m.store.Load(n)
+		if err == nil && !ok {
+			tb, err = m.store.Create(n, replicaRecord(n, model.schemas[0]))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		applied, _ := tb.Applied()
+		for len(model.log[applied:]) > 0 {
+			b := m.store.NewBatch()
+			for range rapid.IntRange(1, 5).Draw(t, "at once") {
+				if int(applied) == len(model.log) {
+					break
+				}
+				e := &model.log[applied]
+				res, err := b.Apply(tb, e.op)
+				if err != nil || resultText(res) != e.result {
+					t.Fatalf("tablet %d, entry %d again: %s, %v, want %s", n, e.op.Index, resultText(res), err, e.result)
+				}
+				applied++
+			}
+			if err := b.Commit(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (m *machine) delete(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
+		return
+	}
+	n := rapid.SampledFrom(m.numbers()).Draw(t, "tablet")
+	tb := m.tablet(t, n)
+	sc, err := tb.NewScanner(ScanSpec{Snapshot: hybridtime.Max})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.store.Delete(n); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := sc.Next(t.Context(), 0); err == nil {
+		t.Fatal("a scan of a deleted tablet ended well")
+	}
+	if _, ok, err := m.store.Load(n); ok || err != nil {
+		t.Fatalf("deleted, and loaded: %v", err)
+	}
+	delete(m.models, n)
+	m.next = max(m.next, 3) + 1
+	m.models[m.next] = newModelTablet(m.models0())
+	if _, err := m.store.Create(m.next, replicaRecord(m.next, m.models[m.next].schema)); err != nil {
+		t.Fatal(err)
+	}
+	numbers, err := m.store.ListNumbers()
+	if err != nil || !slices.Equal(numbers, m.numbers()) {
+		t.Fatalf("the store has %v, want %v: %v", numbers, m.numbers(), err)
+	}
+}
+
+// models0 is the schema that all tablets begin with.
+func (m *machine) models0() *schema.Schema {
+	for _, model := range m.models {
+		return model.schemas[0]
+	}
+	panic("no tablets")
+}
+
+// checkAll compares the whole of each tablet: rows, applied state, config, and that two ways of counting agree.
+func (m *machine) checkAll(t *rapid.T) {
+	for _, n := range m.numbers() {
+		model, tb := m.models[n], m.tablet(t, n)
+		invariant.Check(model.applied == len(model.log), "model %d", n)
+		if i, _ := tb.Applied(); int(i) != len(model.log) {
+			t.Fatalf("tablet %d: applied %d, want %d", n, i, len(model.log))
+		}
+		if got := tb.Config().GetOpidIndex(); got != model.config {
+			t.Fatalf("tablet %d: config %d, want %d", n, got, model.config)
+		}
+		m.compare(t, n, ScanSpec{Schema: model.schema, Columns: allColumns(model.schema), Snapshot: hybridtime.Max}, 0, false)
+		rows, _, err := tb.Checksum(t.Context(), hybridtime.Max)
+		if err != nil || int(rows) != len(model.scan(model.schema, hybridtime.Max)) {
+			t.Fatalf("checksum counts %d rows: %v", rows, err)
+		}
+	}
+}
