@@ -2,7 +2,7 @@ SHELL := /bin/bash
 GO ?= go
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X github.com/nyaladb/nyala/internal/daemon.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/nyaladb/nyala/internal/daemon/buildinfo.version=$(VERSION)
 TOOL := $(GO) tool -modfile=tools/go.mod
 # How long one fuzz target runs with "make fuzz".
 FUZZTIME ?= 10s
@@ -21,7 +21,7 @@ build: ## nyala, nyala-master and nyala-tserver into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-tserver ./cmd/tserver
 
 test: build ## all tests, with the race detector and the costly invariants on
-	$(GO) test -race -tags invariants -json -timeout 12m ./... | $(GO) run ./test/report
+	NYALA_BIN=$(CURDIR)/$(BIN) $(GO) test -race -tags invariants -json -timeout 12m ./... | $(GO) run ./test/report
 
 race: ## the tests under the race detector, ten times each, without the end-to-end ones
 	$(GO) test -race -tags invariants -count=10 $$($(GO) list ./... | grep -v /test/)

@@ -47,19 +47,13 @@ type Manager struct {
 
 // open starts the replicas that the WAL knows, in parallel. A replica that can't be started is failed, alone.
 func (m *Manager) open(ctx context.Context) error {
-	groups := m.log.Groups()
-	live := make(map[ident.LocalNumber]bool, len(groups))
-	for _, g := range groups {
-		live[g.Number] = true
-		m.register(g)
-	}
 	// What the store holds of replicas that the WAL no longer knows was left by a deletion that a crash cut short.
 	numbers, err := m.store.ListNumbers()
 	if err != nil {
 		return fmt.Errorf("list the store's replicas: %w", err)
 	}
 	for _, n := range numbers {
-		if live[n] {
+		if m.known(n) {
 			continue
 		}
 		m.cfg.Logger.Info("removing the rows of a deleted replica", "number", uint64(n))
@@ -87,6 +81,13 @@ func (m *Manager) open(ctx context.Context) error {
 	m.opened = true
 	m.mu.Unlock()
 	return nil
+}
+
+// known says whether a replica with the number is here.
+func (m *Manager) known(n ident.LocalNumber) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.byNumber[n] != nil
 }
 
 // register makes the replica of a group of the WAL known, before it can answer.

@@ -207,6 +207,9 @@ func (n *Node) openReplicas() (err error) {
 	}
 	m.host = n.host
 	n.transport.Handle(n.host)
+	for _, g := range n.log.Groups() {
+		m.register(g)
+	}
 	n.Replicas = m
 	return nil
 }
