@@ -156,8 +156,7 @@ func TestDeadlines(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
 	cl := c.connect(Options{})
 	table := c.createTable(cl, rowsTable("t", 1))
-	op := table.NewInsert()
-	op.Set("id", 1)
+	op := set(table.NewInsert(), "id", 1)
 	s := cl.NewSession(SessionOptions{})
 	if err := s.Apply(t.Context(), op); err != nil {
 		t.Fatal(err)

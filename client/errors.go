@@ -114,8 +114,9 @@ func (e *callError) executed() bool {
 	case status.NotTheLeader, status.Aborted, status.ServiceUnavailable, status.TimedOut, status.Unknown, status.IO,
 		status.RequestStale, status.IllegalState, status.TabletFailed, status.Corruption:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // RowError is one row that was not written, or may not have been.

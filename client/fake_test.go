@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -128,7 +129,11 @@ func (s *fakeServer) start() {
 	s.mu.Lock()
 	s.srv = srv
 	s.mu.Unlock()
-	go srv.Serve(lis)
+	go func() {
+		if err := srv.Serve(lis); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			s.c.tb.Errorf("%s: %v", s.id, err)
+		}
+	}()
 }
 
 // kill ends the process: connections break, calls under way get no answer.

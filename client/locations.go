@@ -256,16 +256,17 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 	slices.SortFunc(fresh, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
 	span := answeredSpan(from, fresh, answer.GetHasMore())
 	span.expires = expires
-	all := slices.Clone(fresh)
+	all, spans := slices.Clone(fresh), old.spans
 	for _, t := range byID {
 		if span.overlaps(t) {
 			t.vanish()
+			spans = nil // what takes its place may reach beyond this answer
 			continue
 		}
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
-	l.known.Store(&keyMap{tablets: all, spans: addSpan(old.spans, span)})
+	l.known.Store(&keyMap{tablets: all, spans: addSpan(spans, span)})
 	return lookupAnswer{from: from, span: span, tablets: fresh}
 }
 

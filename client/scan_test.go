@@ -23,11 +23,10 @@ func fill(t *testing.T, table *Table, n int) {
 	t.Helper()
 	s := table.c.NewSession(SessionOptions{Flush: ManualFlush})
 	for i := range n {
-		op := insert(table, i, fmt.Sprint("row ", i))
+		op := set(table.NewInsert(), "id", i, "n", i%10, "note", fmt.Sprint("row ", i))
 		if i%5 == 0 {
-			op.Set("note", nil)
+			set(op, "note", nil)
 		}
-		op.Set("n", i%10)
 		if err := s.Apply(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}
@@ -236,10 +235,11 @@ func TestSnapshot(t *testing.T) {
 	at := cl.LatestTimestamp() + 1
 	s := cl.NewSession(SessionOptions{Flush: ManualFlush})
 	for i := range 50 {
-		del := table.NewDelete()
-		del.Set("id", i)
-		s.Apply(t.Context(), del)
-		s.Apply(t.Context(), insert(table, 1000+i, "later"))
+		for _, op := range []*Operation{set(table.NewDelete(), "id", i), insert(table, 1000+i, "later")} {
+			if err := s.Apply(t.Context(), op); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	if rows, err := s.Close(t.Context()); len(rows) > 0 || err != nil {
 		t.Fatal(rows, err)

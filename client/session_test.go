@@ -13,13 +13,20 @@ import (
 	"github.com/nyaladb/nyala/internal/status"
 )
 
-// insert returns an insert of (id, note).
-func insert(t *Table, id int, note string) *Operation {
-	op := t.NewInsert()
-	if err := errors.Join(op.Set("id", id), op.Set("note", note)); err != nil {
-		panic(err)
+// set sets columns of an operation: name, value, name, value, …
+func set(op *Operation, pairs ...any) *Operation {
+	for i := 0; i < len(pairs); i += 2 {
+		if err := op.Set(fmt.Sprint(pairs[i]), pairs[i+1]); err != nil {
+			op.table.c.logger.Error("test: set", "err", err)
+			return nil // the caller's next use of it fails the test
+		}
 	}
 	return op
+}
+
+// insert returns an insert of (id, note).
+func insert(t *Table, id int, note string) *Operation {
+	return set(t.NewInsert(), "id", id, "note", note)
 }
 
 // TestSyncSession writes rows one by one, and gets each row's error from Apply.
@@ -44,14 +51,11 @@ func TestSyncSession(t *testing.T) {
 		string(row.Op.Value(1).Bytes()) != "again" || CodeOf(err) != CodeAlreadyPresent {
 		t.Errorf("insert again: %v", err)
 	}
-	up := table.NewUpdate()
-	up.Set("id", 1000)
-	up.Set("n", 5)
+	up := set(table.NewUpdate(), "id", 1000, "n", 5)
 	if err := s.Apply(t.Context(), up); CodeOf(err) != CodeNotFound {
 		t.Errorf("update of no row: %v", err)
 	}
-	del := table.NewDelete()
-	del.Set("id", 3)
+	del := set(table.NewDelete(), "id", 3)
 	if err := s.Apply(t.Context(), del); err != nil {
 		t.Error(err)
 	}
@@ -76,16 +80,13 @@ func TestManualFlush(t *testing.T) {
 	op := table.NewInsert()
 	for i := range n {
 		op.Reset()
-		op.Set("id", i)
-		op.Tag = uint64(i)
+		set(op, "id", i).Tag = uint64(i)
 		if err := s.Apply(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}
 		if i%100 == 99 { // the row before comes again
 			op.Reset()
-			op.Set("id", i-1)
-			op.Set("note", fmt.Sprint("again ", i-1))
-			op.Tag = uint64(i)
+			set(op, "id", i-1, "note", fmt.Sprint("again ", i-1)).Tag = uint64(i)
 			if err := s.Apply(t.Context(), op); err != nil {
 				t.Fatal(err)
 			}
@@ -132,10 +133,7 @@ func TestOrderPerKey(t *testing.T) {
 	s := cl.NewSession(SessionOptions{Flush: ManualFlush, BatchRows: 2})
 	for i := range 60 {
 		for id := range 5 {
-			op := table.NewUpsert()
-			op.Set("id", id)
-			op.Set("n", i)
-			if err := s.Apply(t.Context(), op); err != nil {
+			if err := s.Apply(t.Context(), set(table.NewUpsert(), "id", id, "n", i)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -240,8 +238,7 @@ func TestBatchSize(t *testing.T) {
 	s := cl.NewSession(SessionOptions{Flush: ManualFlush, BatchBytes: 500_000})
 	cell := make([]byte, 60<<10)
 	row := func(id, cells int) *Operation {
-		op := table.NewInsert()
-		op.Set("id", id)
+		op := set(table.NewInsert(), "id", id)
 		for i := range cells {
 			if err := op.Set(fmt.Sprint("c", i), cell); err != nil {
 				t.Fatal(err)
@@ -280,14 +277,6 @@ func TestBadOperations(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
 	cl := c.connect(Options{})
 	table := c.createTable(cl, rowsTable("t", 1))
-	set := func(op *Operation, pairs ...any) *Operation {
-		for i := 0; i < len(pairs); i += 2 {
-			if err := op.Set(pairs[i].(string), pairs[i+1]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return op
-	}
 	for _, f := range []struct {
 		op   *Operation
 		want string
@@ -386,11 +375,10 @@ func TestRebuiltOperation(t *testing.T) {
 	cl := c.connect(Options{})
 	table := c.createTable(cl, rowsTable("t", 1))
 	b := newBatch(table)
-	ops := []*Operation{insert(table, 1, ""), insert(table, 2, "two"), table.NewDelete(), table.NewUpsert()}
-	ops[1].SetValue(2, Null())
-	ops[2].Set("id", -1)
-	ops[3].Set("id", 4)
-	ops[3].Set("ok", false)
+	ops := []*Operation{
+		insert(table, 1, ""), set(insert(table, 2, "two"), "n", nil), set(table.NewDelete(), "id", -1),
+		set(table.NewUpsert(), "id", 4, "ok", false),
+	}
 	for i, op := range ops {
 		op.Tag = uint64(10 * i)
 		if err := b.append(op, op.encodedSize(), uint64(i), 1<<20); err != nil {

@@ -255,6 +255,7 @@ func (ts *tabletScan) judge(err *callError, opening bool, tried map[string]bool)
 		return nextReplica
 	case status.TooBusy:
 		return sameReplica
+	default:
 	}
 	switch {
 	case c.isClosed():

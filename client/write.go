@@ -115,6 +115,7 @@ func (c *Client) judgeWrite(t *tablet, target replica, err *callError) verdict {
 		return nextReplica
 	case status.TooBusy, status.OutOfSpace:
 		return sameReplica
+	default:
 	}
 	switch {
 	case c.isClosed():
