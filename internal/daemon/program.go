@@ -31,12 +31,11 @@ const DefaultStopTimeout = 45 * time.Second
 
 // Environment is what a Program's Run works with.
 type Environment struct {
-	Logger     *slog.Logger
-	LogLevel   *slog.LevelVar // may be changed while the program runs
-	Registry   *prometheus.Registry
-	Flags      *Flags
-	Started    time.Time
-	Standalone bool // false where a test runs the program in its own process
+	Logger   *slog.Logger
+	LogLevel *slog.LevelVar // may be changed while the program runs
+	Registry *prometheus.Registry
+	Flags    *Flags
+	Started  time.Time
 }
 
 // Program is one daemon.
@@ -46,7 +45,7 @@ type Program struct {
 	// Example is one whole command that would work, shown when needed flags are missing.
 	Example string
 	Flags   *Flags
-	// Log is bound to flags by whoever declared them; it is read once they are.
+	// Log is read once the flags are; nil: standard error.
 	Log *LogConfig
 	// Check finds what is wrong between flags, each being good by itself; nil: nothing can be.
 	Check func() error
@@ -167,15 +166,15 @@ func (p Program) run(ctx context.Context, environ []string, stderr io.Writer, si
 		return configError{err}
 	}
 	defer log.Close()
-	env := &Environment{
-		Logger: log.Logger, LogLevel: log.Level, Registry: NewRegistry(), Flags: p.Flags, Started: time.Now(), Standalone: signals,
-	}
+	env := &Environment{Logger: log.Logger, LogLevel: log.Level, Registry: NewRegistry(), Flags: p.Flags, Started: time.Now()}
 	p.logStart(env)
 
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	caught := make(chan os.Signal, 2)
 	if signals {
+		// A log line to a pipe whose reader has gone must not end the process.
+		signal.Ignore(syscall.SIGPIPE)
 		signal.Notify(caught, syscall.SIGTERM, syscall.SIGINT)
 		defer signal.Stop(caught)
 	}

@@ -21,8 +21,8 @@
 //	I3: for one peer and channel, at most one stream is in use, the newest; Receive is never called twice at once for it.
 //	I4: of two servers the one with the lower id dials. The other one may only knock: a short call that says where it is
 //	    and that it wants to be dialed.
-//	I5: a message is sent once, reported as dropped, or counted as lost with its stream and reported then; a report may be
-//	    left out (and counted) when its taker is slower than the losses. Nothing is sent twice.
+//	I5: a message is handed to a stream once, or dropped and reported; a report may be left out (and counted) when its taker
+//	    is slower than the losses. Nothing is sent twice, but what a stream took before it broke may be lost in silence.
 //	I6: no message is taken from a peer before its hello was checked: cluster, server id, channel, direction.
 //
 // # Concurrency

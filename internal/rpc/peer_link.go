@@ -190,6 +190,9 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
+// stable is how long a stream must have lasted for the next attempt to come soon.
+const stable = 5 * time.Second
+
 func (l *link) runDialing(ctx context.Context) {
 	b := pacer{min: l.p.t.cfg.BackoffMin, max: l.p.t.cfg.BackoffMax}
 	for ctx.Err() == nil {
@@ -200,11 +203,11 @@ func (l *link) runDialing(ctx context.Context) {
 			}
 			continue
 		}
-		established := l.connect(ctx)
-		if established {
-			b.reset()
-		} else if ctx.Err() == nil {
+		start := time.Now()
+		if established := l.connect(ctx); !established && ctx.Err() == nil {
 			l.dropQueue(dropUnreachable)
+		} else if time.Since(start) > stable {
+			b.reset() // one that breaks at once, again and again, is paced like one that doesn't come up
 		}
 		l.pause(ctx, b.next())
 	}

@@ -98,7 +98,7 @@ func (c PeerConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxPeers bounds the servers that are remembered; those with no stream and nothing queued make room for new ones.
+// maxPeers bounds the servers that are remembered: far above any cluster, it only keeps made-up ids from filling memory.
 const maxPeers = 4096
 
 var (
@@ -120,11 +120,13 @@ type PeerTransport struct {
 	stopping chan struct{} // closed when Run's context ended
 	handlers sync.WaitGroup
 
-	mu      sync.Mutex
-	running bool
-	stopped bool
-	peers   map[ident.ServerID]*peer
-	toStart []*link
+	mu          sync.Mutex
+	running     bool
+	stopped     bool
+	peers       map[ident.ServerID]*peer
+	toStart     []*link
+	lastRefusal string // of a hello, as logged
+	lastRefused time.Time
 }
 
 // NewPeerTransport returns a transport that connects to nobody yet.

@@ -102,8 +102,8 @@ func (r *recorder) awaitReceived(t *testing.T, payload string) {
 type node struct {
 	t       *testing.T
 	id      ident.ServerID
-	address string // "" before the first start
-	cluster ident.ClusterID
+	address string       // "" before the first start
+	cluster atomic.Value // an ident.ClusterID
 	edit    func(*PeerConfig)
 	rec     *recorder
 	reg     *prometheus.Registry
@@ -114,7 +114,8 @@ type node struct {
 }
 
 func startNode(t *testing.T, id ident.ServerID, edit func(*PeerConfig)) *node {
-	n := &node{t: t, id: id, cluster: cluster, edit: edit, rec: newRecorder()}
+	n := &node{t: t, id: id, edit: edit, rec: newRecorder()}
+	n.cluster.Store(cluster)
 	n.start()
 	return n
 }
@@ -130,7 +131,7 @@ func (n *node) start() {
 	if n.address != "" {
 		sc.BindAddresses = []string{n.address}
 	}
-	sc.ServerID, sc.ClusterID, sc.Logger = n.id, func() ident.ClusterID { return n.cluster }, log
+	sc.ServerID, sc.ClusterID, sc.Logger = n.id, func() ident.ClusterID { return n.cluster.Load().(ident.ClusterID) }, log
 	srv, err := NewServer(sc)
 	require.NoError(n.t, err)
 	require.NoError(n.t, srv.Listen())
@@ -163,6 +164,12 @@ func (n *node) start() {
 		wg.Wait()
 	})
 	n.t.Cleanup(n.stop)
+	// Until then it tells peers to come later.
+	require.Eventually(n.t, func() bool {
+		n.transport.mu.Lock()
+		defer n.transport.mu.Unlock()
+		return n.transport.running
+	}, 10*time.Second, time.Millisecond)
 }
 
 func message(payload string) []*nyalav1.GroupMessage {

@@ -234,7 +234,7 @@ func (s *Server) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, ln := range lns {
 		g.Go(func() error {
-			if err := s.grpc.Serve(ln); err != nil {
+			if err := s.grpc.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 				return fmt.Errorf("rpc server on %s: %w", ln.Addr(), err)
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -239,8 +240,8 @@ func TestMessageSize(t *testing.T) {
 // TestClusterID shows who is let in: callers of the same cluster, callers that don't say, and all while the server itself
 // doesn't know.
 func TestClusterID(t *testing.T) {
-	var own ident.ClusterID
-	ts := startServer(t, func(c *ServerConfig) { c.ClusterID = func() ident.ClusterID { return own } })
+	var known atomic.Value
+	ts := startServer(t, func(c *ServerConfig) { c.ClusterID = func() ident.ClusterID { return known.Load().(ident.ClusterID) } })
 	ts.service.status = func(context.Context) error { return nil }
 	ts.service.dump = func(nyalav1.ServerService_DumpWALServer) error { return nil }
 	var mine ident.ClusterID
@@ -255,16 +256,18 @@ func TestClusterID(t *testing.T) {
 		return unary, stream
 	}
 	for _, ids := range [][2]ident.ClusterID{{"", ""}, {"", cluster}, {cluster, ""}, {cluster, cluster}} {
-		own, mine = ids[0], ids[1]
+		known.Store(ids[0])
+		mine = ids[1]
 		unary, stream := call()
 		require.NoError(t, unary)
 		require.NoError(t, stream)
 	}
-	own, mine = cluster, "dddddddddddddddddddddddddddddddd"
+	known.Store(cluster)
+	mine = "dddddddddddddddddddddddddddddddd"
 	unary, stream := call()
 	for _, err := range []error{unary, stream} {
 		e := requireCode(t, status.ClusterIDMismatch, err)
-		require.Contains(t, e.Msg, string(own))
+		require.Contains(t, e.Msg, string(cluster))
 		require.Contains(t, e.Msg, string(mine))
 		require.Contains(t, e.Msg, string(lowID))
 	}
