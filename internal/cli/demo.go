@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,9 +25,10 @@ const (
 
 	demoFile    = "examples/flights/flights-2013-01.csv.gz"
 	demoTable   = "flights"
-	demoColumns = `year int16, month int8, day int8, dep_time int16 null, sched_dep_time int16, dep_delay int16 null, ` +
-		`arr_time int16 null, sched_arr_time int16, arr_delay int16 null, carrier string, flight int16, tailnum string null, ` +
-		`origin string, dest string, air_time int16 null, distance int16, hour int8, minute int8, time_hour unixtime_micros`
+	demoColumns = `year int16, month int8, day int8, dep_time int16 null, sched_dep_time int16,
+        dep_delay int16 null, arr_time int16 null, sched_arr_time int16, arr_delay int16 null, carrier string,
+        flight int16, tailnum string null, origin string, dest string, air_time int16 null, distance int16,
+        hour int8, minute int8, time_hour unixtime_micros`
 	demoKey  = "time_hour,carrier,flight,origin"
 	demoHash = "carrier,flight:4"
 )
@@ -52,6 +54,7 @@ itself. The exit code is 0 only if all are equal. Everything is stopped and dele
 	cmd.Flags().StringVar(&f.binDir, "bin_dir", "", "where nyala-master and nyala-tserver are (default: beside nyala, else in PATH)")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the cluster running at the end")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		defer surviveClosedPipe()()
 		ctx, cancel := context.WithTimeout(cmd.Context(), demoTimeout)
 		defer cancel()
 		return a.demo(ctx, f)
@@ -120,7 +123,9 @@ func (d *demo) title(format string, args ...any) {
 }
 
 // say adds a line to a step.
-func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.Out, "    "+format+"\n", args...) }
+func (d *demo) say(format string, args ...any) {
+	fmt.Fprintln(d.Out, strings.TrimRight("    "+fmt.Sprintf(format, args...), " "))
+}
 
 // command shows what would do the same by hand.
 func (d *demo) command(format string, args ...any) { d.say("$ nyala "+format, args...) }
@@ -129,10 +134,10 @@ func (d *demo) command(format string, args ...any) { d.say("$ nyala "+format, ar
 func (d *demo) check(what string, got, want any) {
 	if g, w := fmt.Sprint(got), fmt.Sprint(want); g != w {
 		d.wrong++
-		d.say("WRONG %s: the cluster says %s, the CSV file %s", what, g, w)
+		d.say("WRONG: %s: the cluster says %s, the CSV file %s", what, g, w)
 		return
 	}
-	d.say("ok: %s is what the CSV file gives", what)
+	d.say("ok: %s as in the CSV file", what)
 }
 
 func (d *demo) startCluster(ctx context.Context) error {
@@ -161,7 +166,7 @@ func (d *demo) startCluster(ctx context.Context) error {
 func (d *demo) createTable(ctx context.Context) error {
 	d.title("A table. Its rows are spread over four tablets by a hash of carrier and flight; each tablet has three replicas,")
 	fmt.Fprintln(d.Out, "    which agree on every write by Raft: one of them leads, a majority must have a row before it is acknowledged.")
-	d.command("table create %s --primary_key %s --hash %s --replicas 3 --columns \\\n        %q", demoTable, demoKey, demoHash, demoColumns)
+	d.command("table create %s --primary_key %s --hash %s --replicas 3 \\\n        --columns \"%s\"", demoTable, demoKey, demoHash, demoColumns)
 	o, err := createOptions(demoTable, demoColumns, demoKey, []string{demoHash}, 3)
 	if err != nil {
 		return err
@@ -220,15 +225,13 @@ func (d *demo) loadMost(ctx context.Context) error {
 	return nil
 }
 
-// rowRange is the rows [from, to) of the file, less the one at without if that lies behind from.
-type rowRange struct{ from, to, without int }
-
-func (r rowRange) len() int {
-	if r.without > r.from {
-		return r.to - r.from - 1
-	}
-	return r.to - r.from
+// rowRange is the rows [from, to) of the file, counted from 0, less those in without.
+type rowRange struct {
+	from, to int
+	without  []int
 }
+
+func (r rowRange) len() int { return r.to - r.from - len(r.without) }
 
 // load writes rows of the file, with progress.
 func (d *demo) load(ctx context.Context, rows rowRange) (loadResult, error) {
@@ -302,7 +305,7 @@ func (d *demo) loadRest(ctx context.Context) error {
 		return err
 	}
 	d.say("the first write to a tablet that it led waited %s for the new leader", took(time.Since(began)))
-	if result, err = d.load(ctx, rowRange{from: n - demoHeldBack, to: n, without: first}); err != nil {
+	if result, err = d.load(ctx, rowRange{from: n - demoHeldBack, to: n, without: []int{first}}); err != nil {
 		return err
 	}
 	d.say("the other %s took %s", plural(result.written, "row"), took(result.took))
@@ -319,7 +322,7 @@ func (d *demo) answerAll(ctx context.Context) error {
 	return d.answer(ctx, d.expected.rows)
 }
 
-// cleanUp stops and deletes everything; after a failure the folder stays, for its logs.
+// cleanUp stops and deletes everything; after a failure (other than Ctrl-C) the folder stays, for its logs.
 func (d *demo) cleanUp(ctx context.Context, failure error) error {
 	if d.client != nil {
 		d.client.Close()
@@ -336,12 +339,16 @@ func (d *demo) cleanUp(ctx context.Context, failure error) error {
 		d.command("local down --delete --dir %s", d.flags.dir)
 		return nil
 	}
-	remove := failure == nil
+	remove := failure == nil || errors.Is(failure, context.Canceled)
 	if err := d.cluster.Down(context.WithoutCancel(ctx), remove); err != nil {
 		return err
 	}
 	if !remove {
 		d.note("everything is stopped; the servers' data and logs are in %s", d.flags.dir)
+		return nil
+	}
+	if failure != nil {
+		d.note("everything is stopped and deleted")
 		return nil
 	}
 	d.title("Everything is stopped and deleted. Each answer was what the CSV file gives. It took %s.", took(time.Since(d.began)))
@@ -382,7 +389,7 @@ func (s *someRows) next(row *inputRow) error {
 		}
 		at := s.at
 		s.at++
-		if at >= s.rows.from && (at != s.rows.without || s.rows.without <= s.rows.from) {
+		if at >= s.rows.from && !slices.Contains(s.rows.without, at) {
 			return nil
 		}
 	}

@@ -23,7 +23,7 @@ func (d *demo) answer(ctx context.Context, rows []flight) error {
 		return err
 	}
 	d.say("%s (%s)", plural(n, "row"), took(time.Since(began)))
-	d.check("the number of rows", n, want.rows)
+	d.check("that number is", n, want.rows)
 
 	if err := d.answerCarriers(ctx, want); err != nil {
 		return err
@@ -50,7 +50,7 @@ func (d *demo) answerCarriers(ctx context.Context, want answers) error {
 	for line := range strings.SplitSeq(text, "\n") {
 		d.say("  %s", line)
 	}
-	d.check("the number of rows of each carrier", text, carrierText(want.byCarrier))
+	d.check("each of these numbers is", text, carrierText(want.byCarrier))
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (d *demo) answerDelays(ctx context.Context, want answers) error {
 	for line := range strings.SplitSeq(text, "\n") {
 		d.say("  %s", line)
 	}
-	d.check("the list of the ten longest delays", text, delayText(want.longest))
+	d.check("this list is", text, delayText(want.longest))
 	return nil
 }
 
@@ -133,7 +133,7 @@ func (d *demo) answerFar(ctx context.Context, want answers) error {
 	d.say("")
 	d.command("table count %s --where %q", demoTable, condition)
 	d.say("%s (%s)", plural(n, "flight"), took(time.Since(began)))
-	d.check("the number of flights from JFK over 2,000 miles", n, want.farJFK)
+	d.check("that number is", n, want.farJFK)
 	return nil
 }
 

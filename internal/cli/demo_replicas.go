@@ -167,15 +167,19 @@ func (d *demo) compareReplicas(ctx context.Context) error {
 				return err
 			}
 		}
-		d.say("tablet %s: %s", shortID(t.ID), plural(len(mine), "row"))
-		d.check("replica of tablet "+shortID(t.ID)+", against its leader's rows,", digest(mine), digest(theirs))
+		same := "the same as its leader's"
+		if digest(mine) != digest(theirs) {
+			d.wrong++
+			same = "WRONG: its leader has " + digest(theirs) + ", here are " + digest(mine)
+		}
+		d.say("replica of tablet %s: %s, %s", shortID(t.ID), plural(len(mine), "row"), same)
 	}
 	missing := 0
 	for _, n := range left {
 		missing += max(0, n)
 	}
-	d.check("every row of these replicas", fmt.Sprintf("%d missing, %d that shouldn't be there", missing, strange),
-		"0 missing, 0 that shouldn't be there")
+	d.check(fmt.Sprintf("all %s of these replicas are", plural(len(d.expected.rows), "row")),
+		fmt.Sprintf("%d missing, %d that shouldn't be there", missing, strange), "0 missing, 0 that shouldn't be there")
 	return nil
 }
 

@@ -22,7 +22,8 @@ type jsonSource struct {
 	// array reads the elements of an array; nil: lines.
 	array *json.Decoder
 	// rows counts the elements read. The decoder reads ahead, so an element's number stands in for its line.
-	rows uint64
+	rows  uint64
+	ended bool
 }
 
 func newJSONSource(r *bufio.Reader, s *client.Schema, ignoreExtra bool) (*jsonSource, error) {
@@ -96,22 +97,37 @@ func (s *jsonSource) place(line uint64) string {
 
 // nextElement reads one element of the array.
 func (s *jsonSource) nextElement(row *inputRow) error {
-	if !s.array.More() {
-		if _, err := s.array.Token(); err != nil {
-			return fmt.Errorf("the array isn't closed: %w", err)
-		}
+	if s.ended {
 		return io.EOF
+	}
+	if !s.array.More() {
+		return s.endArray()
 	}
 	s.rows++
 	row.reset(s.rows)
 	var element json.RawMessage
 	if err := s.array.Decode(&element); err != nil {
-		return fmt.Errorf("row %d: %w", s.rows, err)
+		return fmt.Errorf("row %d: %w", s.rows, jsonFault(err))
 	}
 	if err := s.parse(element, row); err != nil {
 		return &badRow{line: s.rows, err: err}
 	}
 	return nil
+}
+
+// endArray reads what follows the last element: a bracket and nothing else.
+func (s *jsonSource) endArray() error {
+	switch _, err := s.array.Token(); {
+	case errors.Is(err, io.EOF):
+		return fmt.Errorf("the array of rows isn't closed: the input ends after row %d", s.rows)
+	case err != nil:
+		return fmt.Errorf("after row %d: %w", s.rows, jsonFault(err))
+	}
+	s.ended = true
+	if _, err := s.array.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("more text after the array of rows")
+	}
+	return io.EOF
 }
 
 // parse reads one object.

@@ -232,7 +232,7 @@ func judgeTablet(table client.TableInfo, tb client.Tablet, servers map[string]*s
 			opening++
 			fallthrough
 		default:
-			fault := fmt.Sprintf("the replica on %s is %s", rep.RPC, rep.State)
+			fault := fmt.Sprintf("replica on %s: %s", rep.RPC, rep.State)
 			if rep.Detail != "" {
 				fault += " (" + rep.Detail + ")"
 			}

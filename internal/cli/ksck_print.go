@@ -12,11 +12,11 @@ func (r *ksckReport) print(w io.Writer, all bool) error {
 	fmt.Fprintf(&b, "Cluster %s\n\nMasters\n", r.ClusterID)
 	masters := indented("RPC", "STATE", "ROLE", "UUID", "VERSION", "DETAIL")
 	for _, m := range r.Masters {
-		masters.add(m.RPC, m.State, m.Role, orDash(m.UUID), orDash(m.Version), m.Detail)
+		masters.add(m.RPC, m.State, m.Role, orDash(m.UUID), shortVersion(m.Version), m.Detail)
 	}
 	servers := indented("RPC", "STATE", "REPLICAS", "LEADERS", "UUID", "VERSION", "DETAIL").numbers(2, 3)
 	for _, s := range r.Servers {
-		servers.add(s.RPC, s.State, s.Replicas, s.Leaders, s.UUID, orDash(s.Version), s.Detail)
+		servers.add(s.RPC, s.State, s.Replicas, s.Leaders, s.UUID, shortVersion(s.Version), s.Detail)
 	}
 	tables := indented("NAME", "STATE", "REPLICAS", "TABLETS", "HEALTHY", "RECOVERING", "MISMATCH", "UNDER-REPL.", "UNAVAILABLE", "DETAIL").
 		numbers(2, 3, 4, 5, 6, 7, 8)
@@ -80,4 +80,10 @@ func (r *ksckReport) printTablets(w io.Writer, all bool) error {
 		}
 	}
 	return nil
+}
+
+// shortVersion is the first word of a version: what it was built from stands behind it.
+func shortVersion(v string) string {
+	word, _, _ := strings.Cut(v, " ")
+	return orDash(word)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,7 +102,22 @@ func (in *input) rows(s *client.Schema, f loadFlags) (rowSource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in.name, err)
 	}
-	return src, nil
+	return &namedSource{rowSource: src, name: in.name}, nil
+}
+
+// namedSource puts the input's name before the errors that end it.
+type namedSource struct {
+	rowSource
+	name string
+}
+
+func (s *namedSource) next(row *inputRow) error {
+	err := s.rowSource.next(row)
+	var bad *badRow
+	if err == nil || errors.Is(err, io.EOF) || errors.As(err, &bad) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", s.name, err)
 }
 
 // progress is the line that is shown while a load runs.
@@ -118,6 +134,9 @@ func (l *load) progress(in *input) string {
 func (a *app) reportLoad(r loadResult, in *input, t *client.Table, f loadFlags) error {
 	if hidden := r.rejected - min(r.rejected, maxRejectedShown); hidden > 0 {
 		a.note("%s: %s rejected that aren't shown", in.name, plural(hidden, "more row"))
+	}
+	if r.err != nil && !r.began && !errors.Is(r.err, context.Canceled) {
+		return r.err
 	}
 	summary := fmt.Sprintf("loaded %s into %s in %s (%s); %s rejected", plural(r.written, "row"), quoteName(t.Name()), took(r.took),
 		perSecond(r.written, r.took), thousands(r.rejected))
@@ -141,7 +160,9 @@ func (a *app) reportLoad(r loadResult, in *input, t *client.Table, f loadFlags) 
 	if f.op.value == "insert" {
 		again = "loading the whole file again with --op upsert is safe; with --op insert the rows written are rejected as already present"
 	}
-	a.note("%s", again)
+	if r.written+r.unknown > 0 {
+		a.note("%s", again)
+	}
 	if errors.Is(r.err, context.Canceled) {
 		return &exitError{code: exitInterrupted, err: errors.New("interrupted: the rows counted above are written, the rest is not")}
 	}

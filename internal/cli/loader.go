@@ -32,6 +32,9 @@ const (
 	maxRejectedShown = 10
 )
 
+// badValueReason counts the rows that the input can't be read as.
+const badValueReason = "bad value"
+
 // load writes the rows of an input into a table.
 //
 // One goroutine reads rows and hands each to one of several writers, by a hash of its primary key; each writer has a session
@@ -63,6 +66,7 @@ type load struct {
 
 // loadResult is what became of a load.
 type loadResult struct {
+	began             bool // the input suits the table
 	written, rejected int64
 	reasons           string // why rows were rejected, with counts
 	unknown           int64  // rows that may or may not be written
@@ -150,7 +154,7 @@ func (l *load) read(ctx context.Context, open func() (rowSource, error), queues 
 		case errors.Is(err, io.EOF):
 			return nil
 		case errors.As(err, &bad):
-			if err := l.reject(bad.line, bad.err, "bad value"); err != nil {
+			if err := l.reject(bad.line, bad.err, badValueReason); err != nil {
 				return err
 			}
 			continue
@@ -206,11 +210,14 @@ func (l *load) result() loadResult {
 	defer l.mu.Unlock()
 	var reasons []string
 	for r, n := range l.reasons {
+		if r == badValueReason && n != 1 {
+			r += "s"
+		}
 		reasons = append(reasons, thousands(n)+" "+r)
 	}
 	slices.Sort(reasons)
 	return loadResult{
-		written: l.written.Load(), rejected: l.rejectedCount, reasons: strings.Join(reasons, ", "), unknown: l.unknown,
+		began: l.source != nil, written: l.written.Load(), rejected: l.rejectedCount, reasons: strings.Join(reasons, ", "), unknown: l.unknown,
 		last: l.last, took: time.Since(l.began), err: l.failure,
 	}
 }

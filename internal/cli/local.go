@@ -83,6 +83,7 @@ start what is missing: with the same addresses, and with the same flags unless f
 	cmd.Flags().StringArrayVar(&tserverFlags, "tserver_flag", nil, "a flag for the tablet servers; may be repeated")
 	cmd.Flags().BoolVar(&foreground, "foreground", false, "stay, and stop the cluster at Ctrl-C")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		defer surviveClosedPipe()()
 		cfg := a.localConfig(cmd, f)
 		if tservers < 0 || cmd.Flags().Changed("tservers") && tservers == 0 {
 			return usageError("--tservers %d: a cluster needs at least 1", tservers)

@@ -30,6 +30,14 @@ func Main(args []string, streams Streams) int {
 	return Run(ctx, args, streams)
 }
 
+// surviveClosedPipe makes writes to a pipe that nobody reads any more fail instead of ending the program, until the function
+// that it returns is called. Who only prints data may well end there; who has started servers has to look after them.
+func surviveClosedPipe() func() {
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, syscall.SIGPIPE)
+	return func() { signal.Stop(ignored) }
+}
+
 // Run is Main without signals.
 func Run(ctx context.Context, args []string, streams Streams) int {
 	app := &app{Streams: streams, getenv: os.Getenv}
@@ -113,7 +121,7 @@ func strict(cmd *cobra.Command) {
 	if args := cmd.Args; args != nil {
 		cmd.Args = func(cmd *cobra.Command, given []string) error {
 			if err := args(cmd, given); err != nil {
-				return usageError("%w: usage: %s", err, cmd.UseLine())
+				return usageError("wrong number of arguments (%d): %s", len(given), strings.TrimSuffix(cmd.UseLine(), " [flags]"))
 			}
 			return nil
 		}

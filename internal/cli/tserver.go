@@ -56,7 +56,7 @@ func (a *app) tserverList() *cobra.Command {
 				state = "alive"
 			}
 			g.add(s.ID, strings.Join(s.RPCAddresses, ","), strings.Join(s.WebAddresses, ","), state, took(s.SinceHeartbeat)+" ago",
-				s.Replicas, s.Leaders, s.Version)
+				s.Replicas, s.Leaders, shortVersion(s.Version))
 		}
 		return g.print(a.Out)
 	})
