@@ -96,7 +96,6 @@ func (c *Clock) begin(m mark) {
 	})
 	c.det = NewDetector(c.threshold(), first, b.displaced)
 	c.peers.others = c.cfg.OtherServers
-	c.det.SetOthers(c.peers.others > 0)
 	c.fence = fence{maxError: c.cfg.MaxClockSyncError}
 	if b.cause != causeNone {
 		c.fence.close(Fenced, b.cause, first.Mono, b.why)
@@ -200,6 +199,9 @@ func (c *Clock) Fenced() (reason string, fenced bool) {
 func (c *Clock) lookLocked(ask bool) Pair {
 	l := takeLook(c.src, c.det.Expected(), ask)
 	j := c.det.Judge(l)
+	if j.Lapsed > c.cfg.MaxClockSyncError {
+		c.det.Discount(j.Lapsed)
+	}
 	c.bound.carry(j.Slept)
 	if ask || l.Kernel.OK {
 		c.kernel, c.asked = l.Kernel, l.Mono
@@ -215,18 +217,23 @@ func (c *Clock) lookLocked(ask bool) Pair {
 		sourceRight: c.kernel.usable() && c.kernel.MaxError <= c.cfg.MaxClockSyncError,
 	}
 	s.later = s.opinion
-	if c.fence.state != Open {
+	if c.fence.since != 0 {
 		s.later = Opine(c.peers.table(wall, l.Mono, c.fence.since, maxAge), c.peers.others, c.cfg.MaxClockSyncError)
 	}
 	r := c.fence.step(s)
-	switch {
-	case r.shownRight:
-		c.det.ShownRight(r.ahead)
-	case r.trust:
+	if r.shownRight {
+		c.det.ShownRight()
+	}
+	if r.trust {
 		c.det.Trust()
-	case r.doubted:
+	}
+	if r.measured {
+		c.det.Measured(r.ahead)
+	}
+	if r.doubted {
 		c.det.Distrust(r.ahead)
 	}
+	j.Displaced = c.det.Displaced()
 	before := c.view.Load()
 	c.publish(&l, &j, table, &s.opinion)
 	c.report(before, c.view.Load(), r.changed)

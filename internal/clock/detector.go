@@ -51,8 +51,8 @@ type Judgement struct {
 	Verdict Verdict
 	// Refused says that the wall clock is displaced by more than the threshold: no timestamp may come from it.
 	Refused bool
-	// Step is how far the wall clock moved since the look before, beyond the time that is known to have passed. It holds no
-	// suspend and no leap second, and a lapse where there are others to ask.
+	// Step is how far the wall clock moved since the look before, beyond the time that passed. It holds no suspend, no leap
+	// second and no lapse.
 	Step time.Duration
 	// Displaced is the sum that the threshold is held against: all steps since the clock was last shown right, steps
 	// back taken off.
@@ -72,22 +72,25 @@ type Judgement struct {
 //	W = wall - monotonic - S
 //
 // changes by steps and leap seconds alone. A fault that moves the wall and the monotonic clock together leaves W as it is
-// and shows in R = monotonic - raw, whose rate is bounded by what slewing can honestly do. One that moves all clocks
-// together shows in nothing but the time since the last look, which a process that was stopped shows as well; see Lapsed.
-// The displacement is the change of W since the reference, plus what R did beyond the honest rate, plus lapses. No time
-// window forgives any of it; only ShownRight does.
+// and shows in R = monotonic - raw, whose rate is bounded by what slewing can honestly do. The displacement is the change
+// of W since the reference, plus what R did beyond the honest rate. No time window forgives any of it; only
+// evidence that the clock is right does.
+//
+// A fault that moves all clocks together shows in nothing but the time since the last look, which a process that was
+// stopped shows as well. No clock of the machine can tell the two apart, so it is no displacement: the judgement says that
+// time lapsed, and other servers may be asked.
 type Detector struct {
 	threshold int64
 	period    int64 // at which looks come; 0: at no fixed pace, so that a lapse says nothing
-	others    bool  // there are other servers whose opinion can be had
 
 	last   Look
 	slept  int64 // S
 	w      int64 // W of the last look
 	ref    int64 // W that counts as displacement 0
-	extra  int64 // displacement by R and by lapses, up to the anchor
+	extra  int64 // displacement by R up to the anchor
 	excess int64 // displacement by R since the anchor
 	anchor Look
+	rate   float64
 	leapIn Discipline
 
 	good       int64 // what the monotonic clock lacks to the last good reading, carried on
@@ -112,10 +115,6 @@ func NewDetector(threshold time.Duration, first Look, displaced time.Duration) *
 
 // SetPeriod says at which pace looks come from now on; 0: at none.
 func (d *Detector) SetPeriod(p time.Duration) { d.period = int64(p) }
-
-// SetOthers says whether there are other servers to ask. Without any, a lapse is taken for a stopped process: nothing in
-// the machine can tell, and nobody else is there to.
-func (d *Detector) SetOthers(others bool) { d.others = others }
 
 // SetThreshold changes the threshold from the next look on.
 func (d *Detector) SetThreshold(t time.Duration) { d.threshold = int64(t) }
@@ -142,17 +141,39 @@ func (d *Detector) Displaced() time.Duration {
 // Trust takes the wall clock for good again; the sum goes on.
 func (d *Detector) Trust() { d.distrusted, d.good = false, d.last.Offset() }
 
-// ShownRight says that the wall clock of the last look is known to be ahead of the true time by displaced (less than 0: it
-// is behind). It is trusted again and the sum begins anew there.
-func (d *Detector) ShownRight(displaced time.Duration) {
-	d.ref, d.extra = d.w-int64(displaced), -d.excess // the anchor stays: a rate takes time to show
+// ShownRight says that the wall clock of the last look is known to be right, whatever it did before: it is trusted again
+// and the sum begins anew.
+func (d *Detector) ShownRight() {
+	d.forgive(0)
 	d.Trust()
 }
+
+// Measured says that the wall clock of the last look is ahead of the true time by this much (less than 0: it is behind).
+// Steps are forgiven as far as this shows them to be undone or to have been corrections: the sum comes no nearer to 0 than
+// the clock is to the true time. It doesn't grow either: what clocks differ by without a step is no displacement.
+func (d *Detector) Measured(ahead time.Duration) {
+	switch sum := d.Displaced(); {
+	case sum > 0:
+		d.forgive(min(sum, max(ahead, 0)))
+	case sum < 0:
+		d.forgive(max(sum, min(ahead, 0)))
+	}
+}
+
+// forgive sets the sum. The anchor stays where it is: a rate takes time to show.
+func (d *Detector) forgive(to time.Duration) { d.ref, d.extra = d.w-int64(to), -d.excess }
 
 // Distrust holds the wall clock of the last look to be ahead by displaced, until Trust or ShownRight: the last good reading
 // is set to what the wall clock would be without, and carried on. The sum stays as it is.
 func (d *Detector) Distrust(displaced time.Duration) {
 	d.distrusted, d.good = true, d.last.Offset()-int64(displaced)
+}
+
+// Discount takes a time that may not have passed out of the last good reading, while the wall clock is distrusted.
+func (d *Detector) Discount(t time.Duration) {
+	if d.distrusted {
+		d.good -= int64(t)
+	}
 }
 
 // Judge looks at the next look.
@@ -176,9 +197,6 @@ func (d *Detector) Judge(l Look) Judgement {
 	j.Lapsed = d.lapse(l)
 	drifted := -d.excess - d.extra
 	d.drift(l, &j)
-	if d.others {
-		d.extra += int64(j.Lapsed)
-	}
 	drifted += d.excess + d.extra
 
 	j.Slept, j.Leap = time.Duration(slept), -leapSeconds(leap)
@@ -200,14 +218,10 @@ func (d *Detector) Judge(l Look) Judgement {
 }
 
 func (d *Detector) verdict(j *Judgement) Verdict {
-	step := j.Step
-	if d.others {
-		step -= j.Lapsed // by itself no step, only a reason to doubt
-	}
 	switch {
-	case j.Refused && j.Displaced > 0, step > noise:
+	case j.Refused && j.Displaced > 0, j.Step > noise:
 		return SteppedForward
-	case j.Refused, step < -noise:
+	case j.Refused, j.Step < -noise:
 		return SteppedBack
 	case j.Slept > 0:
 		return Suspended
@@ -236,8 +250,9 @@ func (d *Detector) drift(l Look, j *Judgement) {
 		d.excess = 0
 	}
 	if span >= rateSpan {
-		j.RatePPM = float64(ran) / float64(span) * 1e6
+		d.rate = float64(ran) / float64(span) * 1e6
 	}
+	j.RatePPM = d.rate // of the last anchor, until the new one tells
 	if span >= anchorSpan || span < 0 {
 		d.extra += d.excess
 		d.excess, d.anchor = 0, l

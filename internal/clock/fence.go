@@ -51,9 +51,10 @@ type fence struct {
 	cause      cause
 	next       cause // of causeBehind: what else was wrong at the start, or can't be known
 	why        string
-	since      int64 // monotonic: only what others said after it lifts a hold
-	rightSince int64 // monotonic: since when most of the others agree; 0: they don't
-	accepted   bool  // an operator said that the clock is right: no blame counts until the others have agreed once
+	since      int64         // monotonic: only what others said after it opens the fence, or undoes a lapse
+	lapsed     time.Duration // while open: the time that passed unseen since others last agreed
+	rightSince int64         // monotonic: since when most of the others agree; 0: they don't
+	accepted   bool          // an operator said that the clock is right: no blame counts until the others have agreed once
 }
 
 // sighting is what a fence is told at each look.
@@ -70,13 +71,14 @@ type sighting struct {
 type ruling struct {
 	changed    bool
 	trust      bool          // the wall clock is good again
-	shownRight bool          // it is known to be ahead by no more than ahead: the detector's sum begins anew
+	shownRight bool          // whatever it did before: the detector's sum begins anew
+	measured   bool          // it is known to be ahead by ahead
 	doubted    bool          // it is no longer good: it is held to be ahead by ahead
-	ahead      time.Duration // for shownRight and doubted
+	ahead      time.Duration // for measured and doubted
 }
 
 func (f *fence) close(to State, c cause, now int64, why string) {
-	f.state, f.cause, f.why, f.since, f.rightSince, f.next = to, c, why, now, 0, causeJump
+	f.state, f.cause, f.why, f.since, f.rightSince, f.next, f.lapsed = to, c, why, now, 0, causeJump, 0
 }
 
 func (f *fence) accept() {
@@ -108,19 +110,30 @@ func (f *fence) step(s sighting) (r ruling) {
 }
 
 func (f *fence) stepOpen(s sighting) ruling {
+	if s.j.Lapsed > 0 {
+		f.lapsed, f.since = f.lapsed+s.j.Lapsed, s.now
+	} else if s.later.Agree {
+		f.lapsed = 0
+	}
 	switch {
 	case s.j.Refused:
 		f.close(Fenced, causeJump, s.now, f.jumped(s.j))
-	case s.opinion.Others > 0 && abs(int64(s.j.Step)) > int64(f.maxError):
+	case s.opinion.Others > 0 && s.j.Step.Abs() > f.maxError:
 		f.close(Held, causeJump, s.now, fmt.Sprintf(
 			"the wall clock moved by %v, more than clocks may differ (max_clock_sync_error_usec is %v): waiting to hear from most of the other servers",
 			s.j.Step, f.maxError))
 		return ruling{doubted: true, ahead: s.j.Step}
+	case s.opinion.Others > 0 && f.lapsed > f.maxError:
+		lapsed := f.lapsed
+		f.close(Held, causeJump, s.now, fmt.Sprintf(
+			"the clocks were not looked at for %v: this process was stopped, or all clocks leapt; waiting to hear from most of the other servers",
+			lapsed))
+		return ruling{doubted: true, ahead: lapsed}
 	case s.opinion.Blame:
 		f.close(Fenced, causePeers, s.now, blamed(s.opinion, f.maxError))
 		return ruling{doubted: true, ahead: s.opinion.Ahead}
-	case s.opinion.Agree:
-		return ruling{shownRight: true, ahead: s.opinion.Ahead}
+	case s.later.Agree:
+		return ruling{measured: true, ahead: s.later.Ahead}
 	}
 	return ruling{}
 }
@@ -133,7 +146,7 @@ func (f *fence) stepHeld(s sighting) ruling {
 		f.close(Fenced, causePeers, s.now, blamed(s.later, f.maxError))
 	case s.later.Agree:
 		f.open()
-		return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
+		return ruling{trust: true, measured: true, ahead: s.later.Ahead}
 	case s.later.Others == 0:
 		f.open()
 		return ruling{trust: true}
@@ -158,16 +171,19 @@ func (f *fence) stepFenced(s sighting) ruling {
 		switch {
 		case s.later.Agree:
 			f.open()
-			return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
-		case s.sourceRight && !s.later.Blame, alone:
+			return ruling{shownRight: true}
+		case s.sourceRight && !s.later.Blame:
 			f.open()
-			return ruling{trust: true, shownRight: true}
+			return ruling{shownRight: true}
+		case alone: // what the wall clock was displaced by before, it still is
+			f.open()
+			return ruling{trust: true, shownRight: s.j.Refused}
 		}
 	case causeJump, causePeers:
 		switch {
 		case long:
 			f.open()
-			return ruling{trust: true, shownRight: true, ahead: s.later.Ahead}
+			return ruling{shownRight: true}
 		case alone && !s.j.Refused:
 			f.open()
 			return ruling{trust: true}

@@ -16,7 +16,8 @@ type machine struct {
 	slept  int64 // ns that it was suspended
 	off    int64 // ns that it was off
 	step   int64 // wall clock: steps and leap seconds
-	slew   int64 // monotonic (and wall) clock: what slewing and faults put in
+	slew   int64 // all but the raw counter: what slewing put in
+	fast   int64 // all but the raw counter: a leap
 	leapt  int64 // all clocks: a leap of the counter behind them
 	ppm    int64 // slewing under way
 	utc    int64 // seconds by which UTC was moved by leap seconds: true time is UTC
@@ -39,8 +40,11 @@ func (m *machine) pass(d time.Duration) {
 	m.slew += int64(d) / 1_000_000 * m.ppm
 }
 
-func (m *machine) mono() int64 { return m.awake + m.slew + m.leapt }
+func (m *machine) mono() int64 { return m.awake + m.slew + m.fast + m.leapt }
 func (m *machine) wall() int64 { return m.epoch + m.mono() + m.slept + m.off + m.step }
+
+// right says whether the wall clock is: what a kernel that doesn't lie calls synchronised.
+func (m *machine) right() bool { return abs(m.step+m.fast+m.leapt) < int64(time.Second) }
 
 // truth is the true time.
 func (m *machine) truth() int64 {
@@ -63,8 +67,8 @@ func (m *machine) suspend(d time.Duration) { m.do(func() { m.slept += int64(d) }
 func (m *machine) reboot(off time.Duration) {
 	m.do(func() {
 		m.off += int64(off) + m.awake + m.slept
-		m.step += m.slew + m.leapt
-		m.awake, m.slept, m.slew, m.leapt = 0, 0, 0, 0
+		m.step += m.slew + m.fast + m.leapt
+		m.awake, m.slept, m.slew, m.fast, m.leapt = 0, 0, 0, 0, 0
 		m.boot++
 	})
 }

@@ -17,12 +17,13 @@ import (
 //	bytes 2-9   timestamp
 //	bytes 10-25 boot id of the kernel that it was written under, zero if unknown
 //	bytes 26-33 CLOCK_BOOTTIME at the writing, nanoseconds
-//	bytes 34-41 the time at the writing, nanoseconds since the epoch: the wall clock less the steps that the threshold
-//	            had let pass since it was last shown right, so that a restart forgives none of them
-//	bytes 42-45 CRC-32C of bytes 0-41
+//	bytes 34-41 the time at the writing, nanoseconds since the epoch: the wall clock less its displacement
+//	bytes 42-49 the displacement, nanoseconds: the steps that the threshold had let pass since the wall clock was last
+//	            shown right. A restart forgives none of them
+//	bytes 50-53 CRC-32C of bytes 0-49
 const (
 	markVersion = 1
-	markSize    = 46
+	markSize    = 54
 )
 
 type markKind uint8
@@ -48,15 +49,17 @@ type Mark struct {
 	Timestamp hybridtime.Timestamp
 	BootID    [16]byte
 	Boot      time.Duration // CLOCK_BOOTTIME at the writing
-	Wall      time.Time     // the time at the writing, by a clock that was last shown right
+	Wall      time.Time     // the time at the writing: the wall clock less its displacement
+	Displaced time.Duration
 }
 
 type mark struct {
-	kind   markKind
-	ts     hybridtime.Timestamp
-	bootID [16]byte
-	boot   int64
-	wall   int64
+	kind      markKind
+	ts        hybridtime.Timestamp
+	bootID    [16]byte
+	boot      int64
+	wall      int64
+	displaced int64
 }
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
@@ -68,7 +71,8 @@ func (m *mark) encode() []byte {
 	copy(b[10:], m.bootID[:])
 	binary.LittleEndian.PutUint64(b[26:], uint64(m.boot))
 	binary.LittleEndian.PutUint64(b[34:], uint64(m.wall))
-	binary.LittleEndian.PutUint32(b[42:], crc32.Checksum(b[:42], crcTable))
+	binary.LittleEndian.PutUint64(b[42:], uint64(m.displaced))
+	binary.LittleEndian.PutUint32(b[50:], crc32.Checksum(b[:50], crcTable))
 	return b
 }
 
@@ -76,7 +80,7 @@ func decodeMark(b []byte) (mark, error) {
 	if len(b) != markSize {
 		return mark{}, fmt.Errorf("mark has %d bytes, want %d", len(b), markSize)
 	}
-	if have, want := crc32.Checksum(b[:42], crcTable), binary.LittleEndian.Uint32(b[42:]); have != want {
+	if have, want := crc32.Checksum(b[:50], crcTable), binary.LittleEndian.Uint32(b[50:]); have != want {
 		return mark{}, fmt.Errorf("mark is damaged: CRC %#08x, want %#08x", have, want)
 	}
 	if b[0] != markVersion {
@@ -88,6 +92,8 @@ func decodeMark(b []byte) (mark, error) {
 		bootID: [16]byte(b[10:26]),
 		boot:   int64(binary.LittleEndian.Uint64(b[26:])),
 		wall:   int64(binary.LittleEndian.Uint64(b[34:])),
+
+		displaced: int64(binary.LittleEndian.Uint64(b[42:])),
 	}
 	if m.kind != clockMark && m.kind != promiseMark {
 		return mark{}, fmt.Errorf("mark is of unknown kind %d", b[1])
@@ -103,6 +109,6 @@ func DecodeMark(b []byte) (Mark, error) {
 	}
 	return Mark{
 		Kind: m.kind.String(), Timestamp: m.ts, BootID: m.bootID,
-		Boot: time.Duration(m.boot), Wall: time.Unix(0, m.wall).UTC(),
+		Boot: time.Duration(m.boot), Wall: time.Unix(0, m.wall).UTC(), Displaced: time.Duration(m.displaced),
 	}, nil
 }

@@ -13,9 +13,9 @@ import (
 const markAhead = 2 * time.Second
 
 // MarkFor returns the clock mark that a WAL commit must carry which holds entries with timestamps up to used. write is
-// false where the durable one covers them. The mark lies at most two seconds above used, and never further ahead of the
-// last good reading than the guard allows: an entry beyond that (a majority had committed it) costs its replica, not the
-// server's clock (I5).
+// false where the durable one covers them. The mark lies at most two seconds above used. It covers all that this clock gave
+// out or took over, but not an entry that is further ahead than the guard allows (a majority had committed it): that costs
+// its replica, not the server's clock (I5).
 func (c *Clock) MarkFor(used hybridtime.Timestamp) (m []byte, write bool) {
 	return c.markFor(clockMark, used, &c.durable)
 }
@@ -45,11 +45,14 @@ func (c *Clock) markFor(kind markKind, used hybridtime.Timestamp, durable *atomi
 	// Ahead of the lesser of use and time: a clock that begins at its mark after a restart doesn't run two seconds further
 	// ahead with each one.
 	ts := max(used, min(used, now).Add(markAhead))
-	if ts = min(ts, now.Add(c.cfg.MaxClockSyncError)); uint64(ts) <= durable.Load() {
+	if ts = min(ts, max(now.Add(c.cfg.MaxClockSyncError), c.Latest())); uint64(ts) <= durable.Load() {
 		return nil, false
 	}
 	v, mono := c.view.Load(), c.src.Pair().Mono
-	m := mark{kind: kind, ts: ts, bootID: c.bootID, boot: mono + v.slept, wall: mono + v.ref}
+	m := mark{
+		kind: kind, ts: ts, bootID: c.bootID, boot: mono + v.slept, wall: mono + v.ref,
+		displaced: v.good - v.ref,
+	}
 	return m.encode(), true
 }
 

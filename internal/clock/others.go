@@ -8,7 +8,6 @@ func (c *Clock) SetPeers(others int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.peers.others = others
-	c.det.SetOthers(others > 0)
 	c.lookLocked(false)
 }
 
@@ -17,7 +16,7 @@ func (c *Clock) SetPeers(others int) {
 func (c *Clock) Accept() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.det.ShownRight(0)
+	c.det.ShownRight()
 	c.fence.accept()
 	c.emit(event{kind: eventAccepted})
 	c.lookLocked(true)

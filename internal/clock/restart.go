@@ -38,8 +38,8 @@ func begin(s start) beginning {
 	}
 	off := time.Duration(s.first.Wall - m.wall)
 	b := beginning{next: causeUnknown}
-	sameBoot := m.bootID == s.bootID && s.bootID != [16]byte{} && s.first.Counters.OK && s.first.Boot >= m.boot
-	passed := time.Duration(s.first.Boot - m.boot)
+	sameBoot := m.bootID == s.bootID && s.bootID != [16]byte{} && s.first.Counters.OK
+	passed := time.Duration(max(s.first.Boot-m.boot, 0)) // it never runs backwards, whatever it says
 	if sameBoot {
 		b.next, b.displaced = causeJump, off-passed
 	}
@@ -60,13 +60,14 @@ func begin(s start) beginning {
 	case sameBoot:
 		b.note = fmt.Sprintf("%v after the clock mark was written the wall clock is displaced by %v", passed, b.displaced)
 	case off > s.threshold:
-		b.cause, b.ahead = causeUnknown, off
+		b.cause, b.ahead, b.displaced = causeUnknown, off, time.Duration(m.displaced)
 		b.why = fmt.Sprintf("the machine was started anew and the wall clock is %v past the clock mark: whether it was off that long nobody here can know; waiting for most of the other servers or a synchronised time source to agree",
 			off)
 	default:
 		b.note = fmt.Sprintf("the machine was started anew; the wall clock is %v past the clock mark", off)
-		if !s.alone {
-			b.displaced = off // it may have been off for no time at all; the others will soon show it right
+		// It may have been off for no time at all; others will soon show it right.
+		if b.displaced = off; s.alone {
+			b.displaced = time.Duration(m.displaced)
 		}
 	}
 	return b

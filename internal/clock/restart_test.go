@@ -223,8 +223,8 @@ func FuzzDecodeMark(f *testing.F) {
 
 // TestMarkFormat shows the format of docs/clock.md, to the byte.
 func TestMarkFormat(t *testing.T) {
-	m := mark{kind: clockMark, ts: 0x0102030405060708, bootID: [16]byte{15: 0xff}, boot: 1, wall: 2}
-	want := "01" + "01" + "0807060504030201" + "000000000000000000000000000000ff" + "0100000000000000" + "0200000000000000" + "34ade944"
+	m := mark{kind: clockMark, ts: 0x0102030405060708, bootID: [16]byte{15: 0xff}, boot: 1, wall: 2, displaced: 3}
+	want := "01" + "01" + "0807060504030201" + "000000000000000000000000000000ff" + "0100000000000000" + "0200000000000000" + "0300000000000000" + "081f267b"
 	if got := hexOf(m.encode()); got != want {
 		t.Fatalf("the format changed; it is on disks:\n%s, want\n%s", got, want)
 	}
