@@ -99,8 +99,15 @@ func TestCSVWriter(t *testing.T) {
 		null bool
 		want string
 	}{
-		{"", true, ""}, {"", false, `""`}, {"NULL", false, "NULL"}, {"a b", false, "a b"}, {"a,b", false, `"a,b"`},
-		{`a"b`, false, `"a""b"`}, {"a\nb", false, "\"a\nb\""}, {"a\rb", false, "\"a\rb\""}, {"\uFEFF", false, "\"\uFEFF\""},
+		{"", true, ""},
+		{"", false, `""`},
+		{"NULL", false, "NULL"},
+		{"a b", false, "a b"},
+		{"a,b", false, `"a,b"`},
+		{`a"b`, false, `"a""b"`},
+		{"a\nb", false, "\"a\nb\""},
+		{"a\rb", false, "\"a\rb\""},
+		{"\uFEFF", false, "\"\uFEFF\""},
 		{"é", false, "é"},
 	} {
 		require.Equal(t, c.want, string(appendCSVField(nil, c.text, c.null)))

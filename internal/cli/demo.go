@@ -300,12 +300,12 @@ func (d *demo) loadRest(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	result, err := d.load(ctx, rowRange{from: first, to: first + 1})
-	if err != nil {
+	if _, err := d.load(ctx, rowRange{from: first, to: first + 1}); err != nil {
 		return err
 	}
 	d.say("the first write to a tablet that it led waited %s for the new leader", took(time.Since(began)))
-	if result, err = d.load(ctx, rowRange{from: n - demoHeldBack, to: n, without: []int{first}}); err != nil {
+	result, err := d.load(ctx, rowRange{from: n - demoHeldBack, to: n, without: []int{first}})
+	if err != nil {
 		return err
 	}
 	d.say("the other %s took %s", plural(result.written, "row"), took(result.took))

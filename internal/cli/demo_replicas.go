@@ -56,7 +56,6 @@ func (d *demo) startKilled(ctx context.Context) error {
 	d.say("ready after %s", took(time.Since(began)))
 	ctx, cancel := context.WithTimeout(ctx, demoCatchUp)
 	defer cancel()
-	last := ""
 	progress := newProgress(d.Err, func() string { return "    waiting for " + d.killed.Name })
 	defer progress.stop()
 	for {
@@ -69,10 +68,9 @@ func (d *demo) startKilled(ctx context.Context) error {
 			d.say("every replica has the leaders' index after %s", took(time.Since(began)))
 			return nil
 		}
+		last := strings.Join(lines, "; ")
 		if err != nil {
 			last = err.Error()
-		} else {
-			last = strings.Join(lines, "; ")
 		}
 		timer := time.NewTimer(100 * time.Millisecond)
 		select {

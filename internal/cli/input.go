@@ -74,7 +74,7 @@ type input struct {
 // openInput opens a file, or standard input for "-". Content compressed with gzip is decompressed, whatever its name.
 func openInput(name string, stdin io.Reader) (*input, error) {
 	in := &input{name: name, format: formatOf(name)}
-	var raw io.Reader = stdin
+	raw := stdin
 	if name == "-" {
 		in.name = "standard input"
 	} else {

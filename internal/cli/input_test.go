@@ -54,6 +54,7 @@ func drawRow(t *rapid.T, s *client.Schema) []client.Value {
 			row[i] = client.FloatValue(rapid.Float64().Draw(t, "double"))
 		case client.Bool:
 			row[i] = client.BoolValue(rapid.Bool().Draw(t, "bool"))
+		default:
 		}
 	}
 	return row

@@ -104,16 +104,15 @@ func (l *load) run(ctx context.Context, open func() (rowSource, error)) loadResu
 			}
 		})
 	}
-	read := make(chan error, 1)
+	read := make(chan struct{})
 	go func() {
-		err := l.read(stop, open, queues)
-		if err != nil {
+		defer close(read)
+		if err := l.read(stop, open, queues); err != nil {
 			l.fail(err) // what was read before is written all the same
 		}
 		for _, q := range queues {
 			close(q)
 		}
-		read <- err
 	}()
 	// The reader may hang in a read of standard input: after a stop nobody waits for it. The writers end either way.
 	select {
@@ -147,7 +146,7 @@ func (l *load) read(ctx context.Context, open func() (rowSource, error), queues 
 	l.mu.Unlock()
 	seed := maphash.MakeSeed()
 	for {
-		row := l.rows.Get().(*inputRow) //nolint:errcheck // New makes nothing else
+		row := l.rows.Get().(*inputRow)
 		err := src.next(row)
 		var bad *badRow
 		switch {
@@ -300,8 +299,9 @@ func ofRow(err error) bool {
 	switch client.CodeOf(err) {
 	case client.CodeInvalidArgument, client.CodeCellTooLarge, client.CodeKeyTooLarge, client.CodeTooLarge, client.CodeRowNotInPartition:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // flush writes what is buffered.
@@ -335,8 +335,9 @@ func isAnswer(code client.Code) bool {
 	case client.CodeAlreadyPresent, client.CodeNotFound, client.CodeInvalidArgument, client.CodeCellTooLarge, client.CodeKeyTooLarge,
 		client.CodeRowNotInPartition:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func (l *load) note(ts hybridtime.Timestamp) {

@@ -73,7 +73,7 @@ func (a *app) localUp(f *localFlags) *cobra.Command {
 		Use:   "up",
 		Short: "start a cluster, or what is missing of it",
 		Long: `Start a cluster and return when every server is ready. On a folder whose servers were stopped or killed, in whole or in part,
-start what is missing: with the same addresses, and with the same flags unless flags are given again.`,
+start what is missing: with the same addresses, and with the same flags unless flags are given again ("" for none).`,
 		Example: `  nyala local up
   nyala local up --tservers 5 --dir /tmp/five --tserver_flag=--raft_heartbeat_interval_ms=200`,
 		Args: cobra.NoArgs,
@@ -88,11 +88,13 @@ start what is missing: with the same addresses, and with the same flags unless f
 		if tservers < 0 || cmd.Flags().Changed("tservers") && tservers == 0 {
 			return usageError("--tservers %d: a cluster needs at least 1", tservers)
 		}
-		cfg.TabletServers, cfg.MasterFlags, cfg.TserverFlags = tservers, masterFlags, tserverFlags
-		for _, flag := range append(append([]string{}, masterFlags...), tserverFlags...) {
-			if !strings.HasPrefix(flag, "--") {
-				return usageError("server flag %q doesn't begin with --, as in --tserver_flag=--x=y", flag)
-			}
+		cfg.TabletServers = tservers
+		var err error
+		if cfg.MasterFlags, err = serverFlags(masterFlags); err != nil {
+			return err
+		}
+		if cfg.TserverFlags, err = serverFlags(tserverFlags); err != nil {
+			return err
 		}
 		began := time.Now()
 		c, err := localcluster.Up(cmd.Context(), cfg)
@@ -111,6 +113,19 @@ start what is missing: with the same addresses, and with the same flags unless f
 		return a.stay(cmd.Context(), c)
 	}
 	return cmd
+}
+
+// serverFlags checks flags for servers. nil, for none given, leaves those remembered; a single empty one means none.
+func serverFlags(given []string) ([]string, error) {
+	if len(given) == 1 && given[0] == "" {
+		return []string{}, nil
+	}
+	for _, flag := range given {
+		if !strings.HasPrefix(flag, "--") {
+			return nil, usageError("server flag %q doesn't begin with --, as in --tserver_flag=--x=y", flag)
+		}
+	}
+	return given, nil
 }
 
 // dirHint is what must be added to a local command to mean the same folder.

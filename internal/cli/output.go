@@ -155,8 +155,9 @@ func printable(s string) string {
 	return b.String()
 }
 
+// unsafeRune says whether a terminal would do something else than show r. The joiners of scripts and emoji are let through.
 func unsafeRune(r rune) bool {
-	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || r >= '\u202A' && r <= '\u202E' || r >= '\u2066' && r <= '\u2069'
+	return unicode.IsControl(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Cf, r) && r != '\u200C' && r != '\u200D'
 }
 
 // thousands writes n with commas: 27,004.

@@ -151,6 +151,7 @@ func appendJSONValue(dst []byte, c *client.Column, v client.Value) []byte {
 		if !math.IsNaN(v.Float()) && !math.IsInf(v.Float(), 0) {
 			return c.AppendText(dst, v)
 		}
+	default:
 	}
 	return appendJSONString(dst, c.FormatText(v))
 }
@@ -210,6 +211,7 @@ func (t *tableRows) grid() *grid {
 			switch c.Type {
 			case client.Int8, client.Int16, client.Int32, client.Int64, client.Float, client.Double:
 				t.held.numbers(i)
+			default:
 			}
 		}
 	}

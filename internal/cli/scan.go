@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nyaladb/nyala/client"
-	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/schema"
 )
 
@@ -56,7 +55,7 @@ func (f *readFlags) options(t *client.Table) (client.ScanOptions, error) {
 		if f.mode.value == readLatest {
 			return o, usageError("--snapshot_timestamp goes with --read_mode %s", readAtSnapshot)
 		}
-		o.SnapshotTimestamp, f.mode.value = client.Timestamp(ts), readAtSnapshot
+		o.SnapshotTimestamp, f.mode.value = ts, readAtSnapshot
 	}
 	switch f.replica {
 	case "leader", "":
@@ -149,7 +148,7 @@ func (a *app) scan(ctx context.Context, t *client.Table, o client.ScanOptions, f
 	}
 	note := fmt.Sprintf("%s in %s", plural(rows, "row"), took(time.Since(began)))
 	if ts := sc.SnapshotTimestamp(); o.ReadMode == client.ReadAtSnapshot && ts != 0 {
-		note += fmt.Sprintf(", snapshot %v", hybridtime.Timestamp(ts))
+		note += fmt.Sprintf(", snapshot %v", ts)
 	}
 	a.note("%s", note)
 	return nil

@@ -13,7 +13,6 @@ import (
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
-	"github.com/nyaladb/nyala/internal/status"
 )
 
 func (a *app) walCommand() *cobra.Command {
@@ -202,6 +201,3 @@ func (p *walPrinter) summary() string {
 	}
 	return fmt.Sprintf("%s entries, %d with a bad CRC", thousands(p.entries), p.bad)
 }
-
-// isNoService says that a server answers but doesn't know the call.
-func isNoService(err error) bool { return status.CodeOf(err) == status.NotSupported }

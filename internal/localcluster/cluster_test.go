@@ -130,9 +130,15 @@ func TestFailedStart(t *testing.T) {
 	for name, s := range status(t, c) {
 		require.Equal(t, StateStopped, s.State, name)
 	}
-	// The same folder comes up once the fault is gone.
-	cfg.TserverFlags, cfg.ReadyTimeout = []string{}, 0
-	up(t, cfg)
+	// The same folder comes up once the fault is gone: flags that failed aren't remembered.
+	cfg.TserverFlags, cfg.ReadyTimeout = nil, 0
+	c = up(t, cfg)
+	require.NotContains(t, argsOf(t, status(t, c)["tserver-1"]), "--unready")
+	require.NoError(t, c.Kill("tserver-1"))
+	cfg.TserverFlags = []string{"--fail=again"}
+	_, err = Up(t.Context(), cfg)
+	require.ErrorContains(t, err, "again")
+	require.NoError(t, c.Start(t.Context(), "tserver-1"))
 }
 
 // TestStarting shows the state between alive and ready.

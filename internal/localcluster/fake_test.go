@@ -67,13 +67,14 @@ func fakeServer(args []string) error {
 	}
 	gs := grpc.NewServer()
 	nyalav1.RegisterServerServiceServer(gs, &fakeStatus{id: string(id)})
-	go gs.Serve(rpc)
+	go func() { _ = gs.Serve(rpc) }()
 	_, unready := flags["unready"]
-	go http.Serve(web, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	pages := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if unready {
 			http.Error(w, "opening tablets: 0 of 7", http.StatusServiceUnavailable)
 		}
-	}))
+	})
+	go func() { _ = http.Serve(web, pages) }()
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	if _, ok := flags["stubborn"]; ok {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Up brings the cluster in cfg.Dir up and returns when every server is ready: a new one in a new or empty folder, else what
@@ -42,10 +43,10 @@ func Up(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := &upRun{Cluster: c, st: st, ports: newPortChooser(st, cfg.RandomPorts)}
+	u := &upRun{Cluster: c, st: st, ports: newPortChooser(st, cfg.RandomPorts), before: map[string][]string{}}
 	if err := u.run(ctx, lock); err != nil {
-		u.undo()
-		return nil, err
+		lock.release()
+		return nil, errors.Join(err, u.undo())
 	}
 	return c, nil
 }
@@ -78,6 +79,7 @@ type upRun struct {
 	st      *state
 	ports   *portChooser
 	started []*serverState
+	before  map[string][]string // the flags that servers had, by name, where this call changed them
 }
 
 // run starts what is missing and waits until all is ready. The lock may be given up on the way, never taken again.
@@ -141,6 +143,7 @@ func (u *upRun) plan() error {
 			if alive(s.Pid, s.Start) {
 				cfg.Notify(fmt.Sprintf("%s runs already: the flags given take effect at its next start", s.Name))
 			}
+			u.before[s.Name] = s.Flags
 			s.Flags = flags
 		}
 	}
@@ -216,10 +219,17 @@ func (u *upRun) start(s *serverState) error {
 	return nil
 }
 
-// undo stops what a failed Up started. The lock may be gone by now, so the state file is left: the processes that it names
-// are dead, which is all that counts (I2).
-func (u *upRun) undo() {
-	if err := u.endAll(context.Background(), u.started); err != nil {
-		u.cfg.Notify(err.Error())
-	}
+// undo stops what a failed Up started, and forgets the flags that it was given: they may be why it failed. The lock is free
+// by now, so another command may have gone on from here: what isn't as this Up left it is left alone.
+func (u *upRun) undo() error {
+	ctx := context.Background()
+	err := u.endAll(ctx, u.started)
+	return errors.Join(err, u.update(ctx, func(st *state) error {
+		for _, s := range st.Servers {
+			if flags, ok := u.before[s.Name]; ok && slices.Equal(s.Flags, u.st.find(s.Name).Flags) && !alive(s.Pid, s.Start) {
+				s.Flags = flags
+			}
+		}
+		return st.save(u.cfg.Dir)
+	}))
 }
