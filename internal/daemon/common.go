@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nyaladb/nyala/internal/clock"
 	"github.com/nyaladb/nyala/internal/rpc"
 )
 
@@ -40,14 +41,16 @@ type Common struct {
 
 	MaxClockSyncError      time.Duration
 	WallClockJumpThreshold time.Duration
-	WallClockJumpDetection string // auto, enabled, disabled
-	TimeSource             string // auto, system, system_unsync
+	WallClockJumpDetection string
+	TimeSource             string
 
 	defaults Defaults
+	flags    *Flags // set by Register
 }
 
 // DefaultCommon returns the defaults of one kind of daemon.
 func DefaultCommon(d Defaults) Common {
+	clk := clock.DefaultConfig()
 	return Common{
 		RPCBindAddresses:       []string{fmt.Sprintf("0.0.0.0:%d", d.RPCPort)},
 		RPCMaxMessageSize:      rpc.DefaultMaxMessageSize,
@@ -58,16 +61,17 @@ func DefaultCommon(d Defaults) Common {
 		HeartbeatInterval:      500 * time.Millisecond,
 		MaxMissedHeartbeats:    3,
 		PreElection:            true,
-		MaxClockSyncError:      10 * time.Second,
-		WallClockJumpThreshold: 15 * time.Minute,
-		WallClockJumpDetection: "auto",
-		TimeSource:             "auto",
+		MaxClockSyncError:      clk.MaxClockSyncError,
+		WallClockJumpThreshold: clk.WallClockJumpThreshold,
+		WallClockJumpDetection: clk.WallClockJumpDetection,
+		TimeSource:             clk.TimeSource,
 		defaults:               d,
 	}
 }
 
 // Register declares the flags of c; what it holds is the defaults.
 func (c *Common) Register(f *Flags) {
+	c.flags = f
 	port := c.defaults.RPCPort
 	addresses := Checked("host:port,…", func(text string) error {
 		_, err := rpc.ParseAddresses(text, port)
@@ -102,11 +106,11 @@ func (c *Common) Register(f *Flags) {
 	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",
 		Tagged(Advanced), Between(1000, 3_600_000_000))
 	g.Duration(&c.WallClockJumpThreshold, time.Second, "wall_clock_jump_threshold_sec", "a wall clock that moves by more than this against the monotonic clock has jumped: this server is fenced until it agrees with the others again",
-		Tagged(Advanced), Between(1, 86_400))
-	g.String(&c.WallClockJumpDetection, "wall_clock_jump_detection", "whether jumps of the wall clock are looked for; auto: yes",
-		Tagged(Advanced), OneOf("auto", "enabled", "disabled"))
-	g.String(&c.TimeSource, "time_source", "system: the system's clock, which must be kept in step by someone (NTP); system_unsync: it needn't be; auto: it should be, and a warning is logged if it isn't",
-		Tagged(Advanced), OneOf("auto", "system", "system_unsync"))
+		Tagged(Advanced), AtLeast(0))
+	g.String(&c.WallClockJumpDetection, "wall_clock_jump_detection", "whether jumps of the wall clock are looked for; auto: where it is needed or costs nothing",
+		Tagged(Advanced), OneOf(clock.DetectionAuto, clock.DetectionEnabled, clock.DetectionDisabled))
+	g.String(&c.TimeSource, "time_source", "system: the system's clock, which someone (NTP) must keep in step; system_unsync: nobody need (unsafe); auto: system where someone does, and otherwise system_unsync on loopback alone",
+		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceSystemUnsync))
 }
 
 func notZero(f *flag) {
@@ -151,6 +155,10 @@ func (c *Common) Validate() error {
 		}
 		seen[d] = true
 	}
+	clk := c.ClockConfig()
+	if err := clk.Validate(); err != nil {
+		errs = append(errs, err)
+	}
 	return errors.Join(errs...)
 }
 
@@ -159,6 +167,16 @@ func (c *Common) ServerConfig() rpc.ServerConfig {
 	s := rpc.DefaultServerConfig()
 	s.BindAddresses, s.Backlog, s.MaxMessageSize = slices.Clone(c.RPCBindAddresses), c.RPCBacklog, c.RPCMaxMessageSize
 	return s
+}
+
+// ClockConfig is the clock's part of c. What the clock should know of the servers around is left to who knows them.
+func (c *Common) ClockConfig() clock.Config {
+	k := clock.DefaultConfig()
+	k.WallClockJumpDetection, k.WallClockJumpThreshold = c.WallClockJumpDetection, c.WallClockJumpThreshold
+	k.MaxClockSyncError, k.TimeSource = c.MaxClockSyncError, c.TimeSource
+	k.BeatInterval = c.HeartbeatInterval
+	k.UnlockUnsafeFlags = c.flags != nil && c.flags.unlockUnsafe
+	return k
 }
 
 // PeerConfig is the peer transport's part of c.

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/nyaladb/nyala/internal/replica"
 )
 
-// roleFlags are the flags in configs/ that the roles declare and this package doesn't know.
-var roleFlags = []string{"master_addresses", "tserver_master_addrs"}
+// roleFlags are the flags that configs/ sets and the roles declare; this package doesn't know them.
+var roleFlags = []string{"tserver_master_addrs"}
 
 // TestConfigsAndDocs shows that the files in configs/ hold every common flag, commented out at its default, and no key that
 // is no flag; and that docs/flags.md names every common flag.
@@ -27,6 +29,8 @@ func TestConfigsAndDocs(t *testing.T) {
 		c := DefaultCommon(d)
 		f := NewFlags()
 		c.Register(f)
+		node := replica.DefaultNodeConfig()
+		c.RegisterStorage(f, &node)
 		for _, r := range roleFlags {
 			f.Group("Role").String(new(string), r, "of the role")
 		}

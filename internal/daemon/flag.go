@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -223,33 +225,36 @@ func (g *FlagGroup) Float(p *float64, name, help string, opts ...FlagOption) {
 	f := g.add(name, "float", help, opts)
 	f.get = func() string { return strconv.FormatFloat(*p, 'g', -1, 64) }
 	f.set = func(text string) error {
-		n, err := strconv.ParseFloat(text, 64)
-		if err != nil || n != n {
-			return fmt.Errorf("want a number%s", f.acceptedSuffix())
+		n, err := f.number(text)
+		if err == nil {
+			*p = n
 		}
-		if err := f.inRange(n); err != nil {
-			return err
-		}
-		*p = n
-		return nil
+		return err
 	}
 	g.flags.bind(f)
 }
 
-// Duration declares a flag whose whole number counts units, which the flag's name says: raft_heartbeat_interval_ms.
+// Duration declares a flag whose number counts units, which the flag's name says: raft_heartbeat_interval_ms. Where the
+// unit is a second or more, the number may have a fraction.
 func (g *FlagGroup) Duration(p *time.Duration, unit time.Duration, name, help string, opts ...FlagOption) {
 	f := g.add(name, "int", help, opts)
-	f.get = func() string { return strconv.FormatInt(int64(*p/unit), 10) }
-	f.set = func(text string) error {
+	parse := func(text string) (float64, error) {
 		n, err := f.whole(text)
+		return float64(n), err
+	}
+	if unit >= time.Second {
+		f.FlagInfo.Type, parse = "float", f.number
+	}
+	f.get = func() string { return strconv.FormatFloat(float64(*p)/float64(unit), 'f', -1, 64) }
+	f.set = func(text string) error {
+		n, err := parse(text)
 		if err != nil {
 			return err
 		}
-		d := time.Duration(n) * unit
-		if n != 0 && d/unit != time.Duration(n) {
-			return fmt.Errorf("out of range: longer than 292 years")
+		if d := n * float64(unit); math.Abs(d) >= math.MaxInt64 {
+			return errors.New("out of range: longer than 292 years")
 		}
-		*p = d
+		*p = time.Duration(math.Round(n * float64(unit)))
 		return nil
 	}
 	g.flags.bind(f)
@@ -270,6 +275,18 @@ func (f *flag) whole(text string) (int64, error) {
 		return 0, fmt.Errorf("want a whole number%s", f.acceptedSuffix())
 	}
 	if err := f.inRange(float64(n)); err != nil {
+		return 0, err
+	}
+	return n, f.checkText(text)
+}
+
+// number parses and checks a number that may have a fraction.
+func (f *flag) number(text string) (float64, error) {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
+		return 0, fmt.Errorf("want a number%s", f.acceptedSuffix())
+	}
+	if err := f.inRange(n); err != nil {
 		return 0, err
 	}
 	return n, f.checkText(text)

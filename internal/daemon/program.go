@@ -55,8 +55,21 @@ type Program struct {
 	StopTimeout time.Duration
 }
 
-// ErrUsage marks an error that lies in how a program was started: a port taken, a folder not writable.
+// ErrUsage marks an error that lies in how a program was started: a port taken, a folder not writable. See CantStart.
 var ErrUsage = errors.New("can't start")
+
+// CantStart marks err with ErrUsage and leaves its words as they are; nil stays nil.
+func CantStart(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error        { return e.error }
+func (e usageError) Is(target error) bool { return target == ErrUsage }
 
 // Main runs the program with the process's own arguments, environment and signals. It returns the exit code.
 func (p Program) Main(ctx context.Context) int {
@@ -184,7 +197,7 @@ func (p Program) run(ctx context.Context, environ []string, stderr io.Writer, si
 	switch {
 	case err == nil:
 		log.Logger.Info("stopped")
-	default:
+	case log.Path != "": // on standard error the last line says it
 		log.Logger.Error("stopped", "error", err)
 	}
 	return err

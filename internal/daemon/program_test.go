@@ -88,6 +88,7 @@ raft_heartbeat_interval_ms: 100
 leader_failure_max_missed_heartbeat_periods: 4.5
 max_clock_sync_error_usec: 10000000
 raft_enable_pre_election: false
+wall_clock_jump_threshold_sec: 0.5
 log_level: warn
 fs_data_dirs: [/d1, /d2]
 tserver_master_addrs: "m1:7051,m2"
@@ -102,6 +103,7 @@ rpc_bind_addresses: 127.0.0.1
 	require.Equal(t, 100*time.Millisecond, c.HeartbeatInterval)
 	require.Equal(t, 4.5, c.MaxMissedHeartbeats)
 	require.Equal(t, 10*time.Second, c.MaxClockSyncError)
+	require.Equal(t, 500*time.Millisecond, c.ClockConfig().WallClockJumpThreshold)
 	require.False(t, c.PreElection)
 	require.Equal(t, []string{"/d1", "/d2"}, c.DataDirs)
 	require.Equal(t, []string{"m1:7051", "m2"}, c.masters)
@@ -149,6 +151,9 @@ func TestFaults(t *testing.T) {
 		"address":              {args: []string{"--rpc_bind_addresses=http://x:1"}, want: `--rpc_bind_addresses: "http://x:1": address "http://x:1": want host:port or [ipv6]:port`},
 		"environment":          {environ: "NYALA_WEBSERVER_PORT=-1", want: `NYALA_WEBSERVER_PORT: "-1": out of range: want 0 to 65535`},
 		"unsafe":               {args: append([]string{"--never_fsync"}, needed...), want: "--never_fsync is unsafe: it can cost data; to set it all the same, add --unlock_unsafe_flags"},
+		"unsafe value":         {args: append([]string{"--time_source=system_unsync"}, needed...), want: "time_source: system_unsync is unsafe (timestamps may be wrong): it needs unlock_unsafe_flags"},
+		"too small":            {args: append([]string{"--wall_clock_jump_threshold_sec=0.05"}, needed...), want: "wall_clock_jump_threshold_sec: 0.05 is out of range, at least 0.1 is needed"},
+		"too long":             {args: []string{"--wall_clock_jump_threshold_sec=1e12"}, want: `--wall_clock_jump_threshold_sec: "1e12": out of range: longer than 292 years`},
 		"same folder twice":    {args: append([]string{"--fs_data_dirs=/d,/d/"}, needed...), want: "--fs_data_dirs: /d is given twice"},
 		"no file":              {args: []string{"--config=/none.yaml"}, want: "--config: stat /none.yaml: no such file or directory"},
 		"a folder":             {args: []string{"--config=/"}, want: "--config: /: want a file of at most 1048576 bytes"},
@@ -252,8 +257,12 @@ func TestExitCodes(t *testing.T) {
 	require.Equal(t, []string{"nyala-tserver: disk on fire"}, p.lines())
 
 	p = newTestProgram()
-	p.prog.Run = func(context.Context, *Environment) error { return fmt.Errorf("%w: port taken", ErrUsage) }
+	p.prog.Run = func(context.Context, *Environment) error {
+		return fmt.Errorf("web: %w", CantStart(errors.New("port taken")))
+	}
 	require.Equal(t, ExitUsage, p.run(t, needed...))
+	require.Equal(t, []string{"nyala-tserver: web: port taken"}, p.lines())
+	require.NoError(t, CantStart(nil))
 
 	p = newTestProgram()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/nyaladb/nyala/internal/clock"
 	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/daemon/buildinfo"
 	"github.com/nyaladb/nyala/internal/fs"
@@ -39,14 +38,14 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, node
 		return err
 	}
 	if err := w.Listen(); err != nil {
-		return errors.Join(ErrUsage, err)
+		return CantStart(err)
 	}
 	defer w.Close()
 
 	c.completeNodeConfig(&node, env, kind)
 	n, err := replica.OpenNode(node)
 	if err != nil {
-		return errors.Join(ErrUsage, err)
+		return CantStart(err)
 	}
 	webAddress := w.Address()
 	n.SetWebAddresses([]string{webAddress})
@@ -86,8 +85,7 @@ func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kin
 	n.RPC = c.ServerConfig()
 	n.Peers = c.PeerConfig()
 	n.AdvertisedAddresses = c.RPCAdvertisedAddresses
-	n.Clock = clock.DefaultConfig()
-	n.Clock.MaxClockSyncError = c.MaxClockSyncError
+	n.Clock = c.ClockConfig()
 	n.Consensus = consensus.DefaultConfig()
 	n.Consensus.HeartbeatInterval = c.HeartbeatInterval
 	n.Consensus.MaxMissedHeartbeats = int(c.MaxMissedHeartbeats)

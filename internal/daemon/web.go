@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -65,7 +66,6 @@ func NewWeb(cfg WebConfig) (*Web, error) {
 		w.Handle("GET /metrics", promhttp.InstrumentMetricHandler(cfg.Gatherer, promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
 			EnableOpenMetrics:   true,
 			MaxRequestsInFlight: 4,
-			Timeout:             30 * time.Second,
 			ErrorLog:            slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
 			ErrorHandling:       promhttp.ContinueOnError,
 		})))
@@ -128,7 +128,7 @@ func (w *Web) Run(ctx context.Context) error {
 	ln := w.ln
 	w.mu.Unlock()
 	srv := &http.Server{
-		Handler:           harden(w.mux),
+		Handler:           w.harden(w.mux),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		IdleTimeout:       time.Minute,
@@ -162,13 +162,20 @@ func (w *Web) Close() {
 	w.ran = true
 }
 
-// harden sets the headers that keep a page from being more than a page, and bounds what a request may send.
-func harden(h http.Handler) http.Handler {
+// harden sets the headers that keep a page from being more than a page, bounds what a request may send, and turns a panic
+// into an error with its stack in the log: a page that meets a bug says so, and the server goes on.
+func (w *Web) harden(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.Header().Set("X-Content-Type-Options", "nosniff")
 		rw.Header().Set("X-Frame-Options", "DENY")
 		rw.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'")
 		r.Body = http.MaxBytesReader(rw, r.Body, 1<<20)
+		defer func() {
+			if p := recover(); p != nil {
+				w.log.Error("page panicked", "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				http.Error(rw, fmt.Sprintf("internal error: %v: a bug in the server, whose log has the stack", p), http.StatusInternalServerError)
+			}
+		}()
 		h.ServeHTTP(rw, r)
 	})
 }

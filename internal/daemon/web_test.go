@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 )
@@ -179,4 +181,38 @@ func TestWebPortTaken(t *testing.T) {
 	require.ErrorContains(t, second.Run(t.Context()), "the port is taken")
 	_, err = NewWeb(WebConfig{Port: 70000})
 	require.ErrorContains(t, err, "--webserver_port")
+}
+
+// TestPanickingPage shows that a page, or a metric, that panics becomes an error with a stack in the log, and that the
+// server goes on.
+func TestPanickingPage(t *testing.T) {
+	var buf syncBuffer
+	w := startWeb(t, func(c *WebConfig) {
+		c.Logger = slog.New(slog.NewTextHandler(&buf, nil))
+		c.Gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "bad", Help: "x"}, func() float64 { panic("no value") }))
+	})
+	code, body, _ := get(t, w, "/metrics")
+	require.Equal(t, http.StatusInternalServerError, code)
+	require.Contains(t, body, "internal error: no value")
+	require.Contains(t, buf.String(), "web_test.go")
+	code, _, _ = get(t, w, "/")
+	require.Equal(t, http.StatusOK, code)
+}
+
+// syncBuffer is a bytes.Buffer for several goroutines.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
