@@ -14,7 +14,8 @@ import (
 var _ consensus.Applier = (*Manager)(nil)
 
 // Apply puts the committed entries of several groups into the store in one batch, then answers those who wait for them.
-// A group whose entries can't be applied gets an error and fails alone; a batch that can't be committed fails them all.
+// A group whose entries can't be applied gets an error and fails alone; what was applied of it before, and the others, are
+// answered all the same. A batch that can't be committed fails them all.
 func (m *Manager) Apply(groups []consensus.ApplyGroup) {
 	b := m.store.NewBatch()
 	defer b.Close()
@@ -22,11 +23,9 @@ func (m *Manager) Apply(groups []consensus.ApplyGroup) {
 	replicas := make([]*Replica, len(groups))
 	for i := range groups {
 		g := &groups[i]
-		replicas[i], g.Err = m.lookup(g.Tablet)
-		if g.Err != nil {
-			continue
+		if replicas[i], g.Err = m.lookup(g.Tablet); g.Err == nil {
+			outcomes[i], g.Err = applyGroup(b, replicas[i], g.Entries)
 		}
-		outcomes[i], g.Err = applyGroup(b, replicas[i], g.Entries)
 	}
 	if err := b.Commit(); err != nil {
 		for i := range groups {
@@ -35,14 +34,16 @@ func (m *Manager) Apply(groups []consensus.ApplyGroup) {
 		return
 	}
 	for i := range groups {
-		if groups[i].Err == nil {
+		if len(outcomes[i]) > 0 {
 			replicas[i].deliver(outcomes[i])
 		}
 	}
 }
 
+// applyGroup applies one group's entries and returns the outcomes of those that were applied, with the error of the first
+// that wasn't.
 func applyGroup(b *tablet.Batch, r *Replica, entries []consensus.CommittedEntry) ([]outcome, error) {
-	t, err := r.Tablet()
+	t, err := r.applies()
 	if err != nil {
 		return nil, err
 	}
@@ -51,13 +52,13 @@ func applyGroup(b *tablet.Batch, r *Replica, entries []consensus.CommittedEntry)
 		e := &entries[i]
 		op, err := storeOp(e)
 		if err != nil {
-			return nil, fmt.Errorf("entry %s: %w", e.OpID, err)
+			return outcomes, fmt.Errorf("entry %s: %w", e.OpID, err)
 		}
 		result, err := b.Apply(t, op)
 		if err != nil {
-			return nil, fmt.Errorf("apply entry %s: %w", e.OpID, err)
+			return outcomes, fmt.Errorf("apply entry %s: %w", e.OpID, err)
 		}
-		outcomes = append(outcomes, outcome{op: e.OpID, timestamp: e.Timestamp, result: result, request: op.Write.GetRequestId()})
+		outcomes = append(outcomes, outcome{op: e.OpID, result: result, request: op.Write.GetRequestId()})
 	}
 	return outcomes, nil
 }

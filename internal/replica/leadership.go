@@ -29,5 +29,5 @@ func (r *Replica) StepDown(ctx context.Context, to ident.ServerID) error {
 			return status.New(status.InvalidArgument, "tablet %s: server %s leads already", r.id, to)
 		}
 	}
-	return r.m.host.TransferLeadership(ctx, r.id, target)
+	return r.hostError(r.m.host.TransferLeadership(ctx, r.id, target))
 }

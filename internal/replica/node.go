@@ -79,6 +79,7 @@ type Node struct {
 
 	connsMu sync.Mutex
 	conns   map[string]*grpc.ClientConn
+	closed  bool
 }
 
 // OpenNode takes the folders, binds the ports and opens what is on disk. It starts nothing: no call is answered before Run.
@@ -133,7 +134,8 @@ func (n *Node) openWAL() error {
 
 func (n *Node) openClock() (err error) {
 	cfg := n.cfg.Clock
-	cfg.Logger = n.cfg.Logger
+	cfg.Logger, cfg.Registerer = n.cfg.Logger, n.cfg.Registerer
+	cfg.BeatInterval = n.cfg.Consensus.HeartbeatInterval
 	n.Clock, err = clock.New(cfg, clock.SystemSource(), clock.Marks{
 		Clock: n.log.Meta(consensus.MetaClockMark), Promise: n.log.Meta(consensus.MetaPromiseMark),
 	})
@@ -191,6 +193,10 @@ func (n *Node) openReplicas() (err error) {
 	if m.cfg.OpenParallel == 0 {
 		m.cfg.OpenParallel = 2 * runtime.GOMAXPROCS(0)
 	}
+	if m.metrics, err = newMetrics(m, n.cfg.Registerer); err != nil {
+		return fmt.Errorf("replicas: metrics: %w", err)
+	}
+	n.Replicas = m
 	opts.OnDurable = m.durable
 	if n.store, err = tablet.Open(opts); err != nil {
 		return fmt.Errorf("open the store: %w", err)
@@ -210,7 +216,6 @@ func (n *Node) openReplicas() (err error) {
 	for _, g := range n.log.Groups() {
 		m.register(g)
 	}
-	n.Replicas = m
 	return nil
 }
 
@@ -252,6 +257,9 @@ func (n *Node) SetReady(ready func() (bool, string)) { n.ready = ready }
 func (n *Node) Dial(address string) (grpc.ClientConnInterface, error) {
 	n.connsMu.Lock()
 	defer n.connsMu.Unlock()
+	if n.closed {
+		return nil, errStopping()
+	}
 	if c, ok := n.conns[address]; ok {
 		return c, nil
 	}
@@ -287,6 +295,8 @@ func (n *Node) Run(ctx context.Context, role func(context.Context) error) error 
 		if ctx.Err() != nil && parts.Err() == nil {
 			n.handOver(parts)
 		}
+		// Calls that wait for an outcome end before the parts stop that would bring it: the RPC server waits for them.
+		n.Replicas.stop()
 		stop()
 		return err
 	})
@@ -328,7 +338,11 @@ func (n *Node) Close() error {
 		errs = append(errs, c.Close())
 	}
 	clear(n.conns)
+	n.closed = true
 	n.connsMu.Unlock()
+	if n.Replicas != nil {
+		n.Replicas.metrics.unregister()
+	}
 	if n.store != nil {
 		errs = append(errs, n.store.Close())
 	}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"errors"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
@@ -16,7 +17,11 @@ import (
 // just past the last applied entry: whatever is applied later has a higher timestamp, so the snapshot never changes and
 // the read can go on at another replica.
 //
-// READ_AT_SNAPSHOT at T shows the writes below T. It waits until T-1 is closed: until no entry at or below it can come.
+// READ_AT_SNAPSHOT at T shows the writes below T, where none is named those before this moment and what the caller knows of.
+// It waits until T-1 is closed: until no entry at or below it can come.
+//
+// READ_YOUR_WRITES reads at the lowest such T that shows what the caller knows of and what is applied here already. A caller
+// that knows of nothing gets this moment: a replica that has just started may not have applied what others have seen.
 func (r *Replica) ReadPoint(ctx context.Context, mode nyalav1.ReadMode, snapshot, propagated hybridtime.Timestamp) (*tablet.Tablet, hybridtime.Timestamp, error) {
 	t, err := r.Tablet()
 	if err != nil {
@@ -24,43 +29,70 @@ func (r *Replica) ReadPoint(ctx context.Context, mode nyalav1.ReadMode, snapshot
 	}
 	switch mode {
 	case nyalav1.ReadMode_READ_MODE_UNSPECIFIED, nyalav1.ReadMode_READ_MODE_READ_LATEST:
-		index, err := r.m.host.ReadIndex(ctx, r.id)
-		if status.CodeOf(err) == status.NotTheLeader {
-			return nil, 0, r.notTheLeader()
-		}
-		if err != nil {
-			return nil, 0, err
-		}
-		if err := r.WaitApplied(ctx, index); err != nil {
-			return nil, 0, err
-		}
-		_, last := t.Applied()
-		return t, last + 1, nil
+		snapshot, err = r.latest(ctx, t)
 	case nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT:
-		if snapshot, err = r.chosenSnapshot(snapshot); err != nil {
-			return nil, 0, err
+		if snapshot, err = r.chosenSnapshot(snapshot, propagated); err == nil {
+			err = r.close(ctx, snapshot)
 		}
 	case nyalav1.ReadMode_READ_MODE_READ_YOUR_WRITES:
-		_, last := t.Applied()
-		snapshot = max(propagated, last) + 1
+		if propagated == 0 {
+			snapshot, err = r.chosenSnapshot(0, 0)
+		} else {
+			_, last := t.Applied()
+			snapshot = max(propagated, last) + 1
+		}
+		if err == nil {
+			err = r.close(ctx, snapshot)
+		}
+	default:
+		err = status.New(status.InvalidScanSpec, "tablet %s: read mode %d is unknown to this version", r.id, mode)
 	}
-	if err := r.m.clock.CheckAhead(snapshot); err != nil {
-		return nil, 0, status.Wrap(status.InvalidSnapshot, err, "snapshot %s", snapshot)
-	}
-	index, err := r.m.host.CloseTimestamp(ctx, r.id, snapshot-1)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := r.WaitApplied(ctx, index); err != nil {
-		return nil, 0, err
-	}
+	r.m.metrics.read(mode)
 	return t, snapshot, nil
 }
 
-// chosenSnapshot is the caller's snapshot or, where none was named, this moment.
-func (r *Replica) chosenSnapshot(snapshot hybridtime.Timestamp) (hybridtime.Timestamp, error) {
+// latest returns the snapshot that shows everything acknowledged before the call, on the leader.
+func (r *Replica) latest(ctx context.Context, t *tablet.Tablet) (hybridtime.Timestamp, error) {
+	index, err := r.m.host.ReadIndex(ctx, r.id)
+	if err != nil {
+		return 0, r.readError(err, "asking a majority whether this replica leads")
+	}
+	if err := r.WaitApplied(ctx, index); err != nil {
+		return 0, err
+	}
+	_, last := t.Applied()
+	return last + 1, nil
+}
+
+// close waits until all writes below the snapshot are applied here and no other can come.
+func (r *Replica) close(ctx context.Context, snapshot hybridtime.Timestamp) error {
+	if err := r.m.clock.CheckAhead(snapshot); err != nil {
+		return status.Wrap(status.InvalidSnapshot, err, "tablet %s: snapshot %s", r.id, snapshot)
+	}
+	index, err := r.m.host.CloseTimestamp(ctx, r.id, snapshot-1)
+	if err != nil {
+		return r.readError(err, "waiting until no write below the snapshot can come any more (the tablet may have no leader)")
+	}
+	return r.WaitApplied(ctx, index)
+}
+
+func (r *Replica) readError(err error, doing string) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return status.Wrap(status.TimedOut, err, "tablet %s: %s", r.id, doing)
+	}
+	return r.hostError(err)
+}
+
+// chosenSnapshot is the caller's snapshot or, where none was named, this moment, which lies past what the caller knows of.
+func (r *Replica) chosenSnapshot(snapshot, propagated hybridtime.Timestamp) (hybridtime.Timestamp, error) {
 	if snapshot != 0 {
 		return snapshot, nil
+	}
+	if err := r.m.clock.Update(propagated); err != nil {
+		return 0, status.Wrap(status.InvalidSnapshot, err, "tablet %s: the request's propagated timestamp", r.id)
 	}
 	now, err := r.m.clock.Now()
 	if err != nil {

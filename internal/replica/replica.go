@@ -19,21 +19,26 @@ type Replica struct {
 	m      *Manager
 	record *nyalav1.ReplicaRecord // as it was created
 	id     ident.TabletID
-	number ident.LocalNumber
 	logger *slog.Logger
+	// turn holds one token while the replica is being created, opened or deleted: one at a time.
+	turn chan struct{}
 
 	// mu guards what follows.
-	mu      sync.Mutex
-	state   nyalav1.TabletState
-	failure error
-	tablet  *tablet.Tablet // nil until bootstrapped
-	applied ident.Index
-	// inFlight holds the tracked requests whose outcome isn't known yet, byIndex every proposal by its place in the log.
-	inFlight map[requestKey]*proposal
-	byIndex  map[ident.Index]*proposal
+	mu     sync.Mutex
+	number ident.LocalNumber // 0 until its creation is durable
+	state  nyalav1.TabletState
+	// creating: its creation hasn't succeeded so far, and nobody is told of it.
+	creating  bool
+	failure   error
+	tablet    *tablet.Tablet // nil until bootstrapped
+	applied   ident.Index
+	proposals proposals
 	// appliedWaits are sorted by index.
 	appliedWaits []appliedWait
 }
+
+// maxAppliedWaits bounds the reads that wait at one replica for an entry to be applied.
+const maxAppliedWaits = 10_000
 
 type appliedWait struct {
 	index ident.Index
@@ -43,8 +48,30 @@ type appliedWait struct {
 // TabletID returns the tablet that this is a replica of.
 func (r *Replica) TabletID() ident.TabletID { return r.id }
 
-// Number returns the replica's number on this server.
-func (r *Replica) Number() ident.LocalNumber { return r.number }
+// Number returns the replica's number on this server; 0 while it is being created.
+func (r *Replica) Number() ident.LocalNumber {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.number
+}
+
+func (r *Replica) setNumber(n ident.LocalNumber) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.number = n
+}
+
+// take waits for the replica's turn to be created, opened or deleted.
+func (r *Replica) take(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return status.Wrap(status.TimedOut, ctx.Err(), "tablet %s: this replica is busy being opened, created or deleted", r.id)
+	}
+}
+
+func (r *Replica) release() { <-r.turn }
 
 // Record returns what the replica was created from. It must not be changed.
 func (r *Replica) Record() *nyalav1.ReplicaRecord { return r.record }
@@ -61,9 +88,9 @@ func (r *Replica) tabletLocked() (*tablet.Tablet, error) {
 	case nyalav1.TabletState_TABLET_STATE_RUNNING:
 		return r.tablet, nil
 	case nyalav1.TabletState_TABLET_STATE_FAILED:
-		return nil, status.Wrap(status.TabletFailed, r.failure, "tablet %s: this replica has failed", r.id)
+		return nil, r.failedLocked()
 	case nyalav1.TabletState_TABLET_STATE_DELETING:
-		return nil, status.New(status.TabletNotFound, "tablet %s: this replica is being deleted", r.id)
+		return nil, errDeleting(r.id)
 	default:
 		return nil, status.New(status.TabletNotRunning, "tablet %s: this replica is %s", r.id, StateName(r.state))
 	}
@@ -101,38 +128,85 @@ func RoleName(r nyalav1.Role) string {
 	}
 }
 
-// running makes a bootstrapped replica answer.
-func (r *Replica) running(t *tablet.Tablet) {
-	index, _ := t.Applied()
-	r.mu.Lock()
-	r.tablet, r.applied, r.state = t, index, nyalav1.TabletState_TABLET_STATE_RUNNING
-	r.mu.Unlock()
-	r.m.changed(r.id)
+func (r *Replica) failedLocked() error {
+	return status.Wrap(status.TabletFailed, r.failure, "tablet %s: this replica has failed", r.id)
 }
 
-// stop ends every wait with err and leaves the replica in state s. A failed replica stays failed unless it is deleted.
+func errDeleting(id ident.TabletID) error {
+	return status.New(status.TabletNotFound, "tablet %s: this replica is being deleted", id)
+}
+
+// applies returns the tablet that committed entries are applied to. A replica that is being stopped or deleted still takes
+// them until its group has ended.
+func (r *Replica) applies() (*tablet.Tablet, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tablet == nil || r.state == nyalav1.TabletState_TABLET_STATE_FAILED {
+		_, err := r.tabletLocked()
+		return nil, err
+	}
+	return r.tablet, nil
+}
+
+// leads says whether this replica is the leader, as far as is known here.
+func (r *Replica) leads() bool {
+	st, ok := r.m.host.Status(r.id)
+	return ok && st.Role == nyalav1.Role_ROLE_LEADER
+}
+
+// running makes a bootstrapped replica answer, unless it was stopped meanwhile.
+func (r *Replica) running(t *tablet.Tablet) error {
+	index, _ := t.Applied()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state != nyalav1.TabletState_TABLET_STATE_BOOTSTRAPPING {
+		_, err := r.tabletLocked()
+		return err
+	}
+	r.tablet, r.applied, r.state = t, index, nyalav1.TabletState_TABLET_STATE_RUNNING
+	return nil
+}
+
+// created lets others be told of a new replica.
+func (r *Replica) created() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.creating = false
+}
+
+// stop ends every wait with err and leaves the replica in state s, or in the one it has if that is further on: deleting,
+// stopped, failed.
 func (r *Replica) stop(s nyalav1.TabletState, err error) {
 	r.mu.Lock()
-	if r.state != nyalav1.TabletState_TABLET_STATE_FAILED || s == nyalav1.TabletState_TABLET_STATE_DELETING {
+	defer r.mu.Unlock()
+	if finality(s) > finality(r.state) {
 		r.state = s
 	}
-	if s == nyalav1.TabletState_TABLET_STATE_FAILED && r.failure == nil {
-		r.failure = err
+	if s == nyalav1.TabletState_TABLET_STATE_FAILED {
+		if r.failure == nil {
+			r.failure = err
+		}
+		err = r.failedLocked()
 	}
-	for _, p := range r.byIndex {
-		p.finish(tablet.Result{}, err)
-	}
-	for _, p := range r.inFlight {
-		p.finish(tablet.Result{}, err)
-	}
-	clear(r.byIndex)
-	clear(r.inFlight)
+	r.endLocked(func(ps *proposals) { ps.endAll(err) })
 	for _, w := range r.appliedWaits {
 		close(w.done)
 	}
 	r.appliedWaits = nil
-	r.mu.Unlock()
-	r.m.changed(r.id)
+}
+
+// finality orders the states that end a replica.
+func finality(s nyalav1.TabletState) int {
+	switch s {
+	case nyalav1.TabletState_TABLET_STATE_FAILED:
+		return 1
+	case nyalav1.TabletState_TABLET_STATE_STOPPED:
+		return 2
+	case nyalav1.TabletState_TABLET_STATE_DELETING:
+		return 3
+	default:
+		return 0
+	}
 }
 
 // WaitApplied returns once the replica has applied index.
@@ -145,6 +219,10 @@ func (r *Replica) WaitApplied(ctx context.Context, index ident.Index) error {
 	if r.applied >= index {
 		r.mu.Unlock()
 		return nil
+	}
+	if len(r.appliedWaits) >= maxAppliedWaits {
+		r.mu.Unlock()
+		return &status.Error{Code: status.TooBusy, RetryAfter: busyRetry, Msg: fmt.Sprintf("tablet %s: too many reads wait for entries to be applied", r.id)}
 	}
 	w := appliedWait{index: index, done: make(chan struct{})}
 	at, _ := slices.BinarySearchFunc(r.appliedWaits, index, func(w appliedWait, i ident.Index) int {

@@ -2,8 +2,8 @@ package replica
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -11,44 +11,32 @@ import (
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/status"
 	"github.com/nyaladb/nyala/internal/tablet"
 	"github.com/nyaladb/nyala/internal/wal"
 )
 
-// busyRetry is when a caller should try again whose write was refused because flushes are behind.
-const busyRetry = 100 * time.Millisecond
-
-// requestKey names a tracked request.
-type requestKey struct {
-	client [16]byte
-	seq    uint64
-}
-
-// proposal is a write whose outcome somebody waits for.
-type proposal struct {
-	key     requestKey
-	tracked bool
-	op      ident.OpID // set when the host has given it
-
-	once   sync.Once
-	done   chan struct{}
-	result tablet.Result
-	err    error
-}
-
-// finish gives the proposal its outcome; the first one counts.
-func (p *proposal) finish(result tablet.Result, err error) {
-	p.once.Do(func() {
-		p.result, p.err = result, err
-		close(p.done)
-	})
-}
+const (
+	// busyRetry is when a caller should try again whose write was refused because flushes are behind.
+	busyRetry = 100 * time.Millisecond
+	// maxRowOperations is the most row operations in one request: what applying it may cost in memory and time has a bound
+	// that doesn't hang on how small rows can be.
+	maxRowOperations = 1 << 20
+	// minRowOperationBytes is less than any row operation takes: its type, a bitmap, a cell.
+	minRowOperationBytes = 3
+)
 
 // Write applies req's rows through the log and returns once they can be read here. Errors of single rows stand in the
-// answer; an error means that the whole request wasn't applied, or, for TIMED_OUT and NOT_THE_LEADER, that this isn't known
-// here: sent again with the same request id it is applied once.
+// answer; an error means that the whole request wasn't applied, or that this isn't known here (TIMED_OUT, NOT_THE_LEADER,
+// SERVICE_UNAVAILABLE, TABLET_FAILED): sent again with the same request id it is applied once.
 func (r *Replica) Write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
+	resp, err := r.write(ctx, req)
+	r.m.metrics.wrote(resp, err)
+	return resp, err
+}
+
+func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
 	t, err := r.Tablet()
 	if err != nil {
 		return nil, err
@@ -56,41 +44,83 @@ func (r *Replica) Write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 	if req.GetCommitWait() {
 		return nil, status.New(status.NotSupported, "commit_wait isn't offered by this server")
 	}
-	if id := req.GetRequestId(); id != nil && len(id.GetClientId()) != 16 {
-		return nil, status.New(status.InvalidArgument, "request id: client id has %d bytes, want 16", len(id.GetClientId()))
+	if id := req.GetRequestId(); id != nil && len(id.GetClientId()) != len(requestKey{}.client) {
+		return nil, status.New(status.InvalidArgument, "request id: client id has %d bytes, want %d", len(id.GetClientId()), len(requestKey{}.client))
 	}
 	op := &nyalav1.WriteOp{
 		SchemaVersion: req.GetSchemaVersion(),
 		RowOperations: req.GetRowOperations(),
 		RequestId:     storedRequestID(req.GetRequestId()),
 	}
-	if err := t.CheckWrite(op); err != nil {
+	// A follower says so before it looks at the rows: it may be behind in what it knows of the schema.
+	if !r.leads() {
+		return r.answerOfFollower(t, op.GetRequestId())
+	}
+	if err := r.check(t, op); err != nil {
 		return nil, err
 	}
 	if ts := hybridtime.Timestamp(req.GetPropagatedTimestamp()); ts != 0 {
 		if err := r.m.clock.Update(ts); err != nil {
-			return nil, status.Wrap(status.InvalidArgument, err, "propagated timestamp %s", ts)
+			return nil, status.Wrap(status.InvalidArgument, err, "tablet %s: the request's propagated timestamp", r.id)
 		}
 	}
-	p, known, err := r.begin(t, op.GetRequestId())
+	if err := ctx.Err(); err != nil {
+		return nil, status.Wrap(status.TimedOut, err, "tablet %s: the write was not begun", r.id)
+	}
+	p, isNew, err := r.begin(t, op.GetRequestId())
 	if err != nil {
 		return nil, err
 	}
-	if !known {
-		if err := r.propose(ctx, p, op); err != nil {
-			r.forget(p)
-			p.finish(tablet.Result{}, err)
+	if isNew {
+		r.propose(ctx, p, op)
+	}
+	return r.outcomeOf(ctx, p)
+}
+
+// check says why a write is refused before it is proposed.
+func (r *Replica) check(t *tablet.Tablet, op *nyalav1.WriteOp) error {
+	rows, indirect := op.GetRowOperations().GetRows(), op.GetRowOperations().GetIndirectData()
+	if sc := t.SchemaAt(op.GetSchemaVersion()); sc != nil && len(rows) > maxRowOperations*minRowOperationBytes {
+		switch n, err := schema.CountOps(sc, rows, indirect); {
+		case err != nil:
+			return status.Wrap(status.CodeOf(err), err, "tablet %s: row operations", r.id)
+		case n > maxRowOperations:
+			return status.New(status.TooLarge, "tablet %s: the request has %d row operations, the most is %d: send fewer at a time", r.id, n, maxRowOperations)
 		}
 	}
+	return t.CheckWrite(op)
+}
+
+// outcomeOf waits for a proposal's outcome.
+func (r *Replica) outcomeOf(ctx context.Context, p *proposal) (*nyalav1.WriteResponse, error) {
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		return nil, status.Wrap(status.TimedOut, ctx.Err(), "tablet %s: the outcome of the write isn't known", r.id)
+		select {
+		case <-p.done:
+		default:
+			return nil, status.Wrap(status.TimedOut, ctx.Err(), "tablet %s: the outcome of the write isn't known", r.id)
+		}
 	}
 	if p.err != nil {
 		return nil, p.err
 	}
 	return &nyalav1.WriteResponse{Timestamp: uint64(p.result.Timestamp), RowErrors: p.result.RowErrors}, nil
+}
+
+// answerOfFollower gives the answer to a request that was applied before, which every replica knows, and otherwise sends
+// the caller to the leader.
+func (r *Replica) answerOfFollower(t *tablet.Tablet, id *nyalav1.StoredRequestId) (*nyalav1.WriteResponse, error) {
+	if id != nil {
+		switch result, state := t.Lookup(id); state {
+		case tablet.LookupDone:
+			return &nyalav1.WriteResponse{Timestamp: uint64(result.Timestamp), RowErrors: result.RowErrors}, nil
+		case tablet.LookupStale:
+			return nil, staleRequest(id)
+		case tablet.LookupNew:
+		}
+	}
+	return nil, r.notTheLeader()
 }
 
 func storedRequestID(id *nyalav1.RequestId) *nyalav1.StoredRequestId {
@@ -104,37 +134,40 @@ func storedRequestID(id *nyalav1.RequestId) *nyalav1.StoredRequestId {
 	}
 }
 
-// begin finds what is known of a request: its outcome, a proposal under way, or neither, and then registers a new one.
+// begin finds what is known of a request: its outcome, or a proposal under way that is shared (I2), or neither, and then it
+// takes a new one in.
 //
-// The order matters: an outcome is visible to Lookup before its proposal leaves inFlight, so a request that is in neither
-// was never applied here.
-func (r *Replica) begin(t *tablet.Tablet, id *nyalav1.StoredRequestId) (p *proposal, known bool, err error) {
-	p = &proposal{done: make(chan struct{})}
+// The order matters: an outcome is visible to Lookup before its proposal ends, so a request that is in neither was not
+// applied here so far. It may stand in the log all the same, proposed by an earlier leader: then it is applied as a
+// duplicate and gets the first answer.
+func (r *Replica) begin(t *tablet.Tablet, id *nyalav1.StoredRequestId) (p *proposal, isNew bool, err error) {
+	key := requestKey{seq: id.GetSeqNo()}
+	copy(key.client[:], id.GetClientId())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, err := r.tabletLocked(); err != nil {
 		return nil, false, err
 	}
-	if id == nil {
-		return p, false, nil
+	if id != nil {
+		if other, ok := r.proposals.tracked[key]; ok {
+			return other, false, nil
+		}
+		switch result, state := t.Lookup(id); state {
+		case tablet.LookupDone:
+			return known(result), false, nil
+		case tablet.LookupStale:
+			return nil, false, staleRequest(id)
+		case tablet.LookupNew:
+		}
 	}
-	p.tracked = true
-	p.key.seq = id.GetSeqNo()
-	copy(p.key.client[:], id.GetClientId())
-	if other, ok := r.inFlight[p.key]; ok {
-		return other, true, nil
+	if p = r.proposals.begin(key, id != nil); p == nil {
+		return nil, false, &status.Error{
+			Code: status.TooBusy, RetryAfter: busyRetry,
+			Msg: fmt.Sprintf("tablet %s: %d writes are under way, no more are taken", r.id, maxProposals),
+		}
 	}
-	result, state := t.Lookup(id)
-	switch state {
-	case tablet.LookupDone:
-		p.finish(result, nil)
-		return p, true, nil
-	case tablet.LookupStale:
-		return nil, false, staleRequest(id)
-	case tablet.LookupNew:
-	}
-	r.inFlight[p.key] = p
-	return p, false, nil
+	r.m.metrics.inFlight.Inc()
+	return p, true, nil
 }
 
 func staleRequest(id *nyalav1.StoredRequestId) error {
@@ -142,87 +175,116 @@ func staleRequest(id *nyalav1.StoredRequestId) error {
 		id.GetSeqNo(), id.GetClientId())
 }
 
-func (r *Replica) propose(ctx context.Context, p *proposal, op *nyalav1.WriteOp) error {
-	if pressure := r.m.store.Pressure(); pressure.Refuse {
-		return &status.Error{
-			Code: status.TooBusy, RetryAfter: busyRetry, Msg: fmt.Sprintf("tablet %s: the server is behind: %s", r.id, pressure.Reason),
+// propose gives a write its place in the log, or ends it. It isn't bound to the caller's context: others may share the
+// proposal, and the host answers within a step of its worker.
+func (r *Replica) propose(ctx context.Context, p *proposal, op *nyalav1.WriteOp) {
+	err := r.pressure()
+	var payload []byte
+	if err == nil {
+		if payload, err = proto.Marshal(op); err != nil {
+			err = status.Wrap(status.InvalidArgument, err, "tablet %s: encode the write", r.id)
 		}
 	}
-	payload, err := proto.Marshal(op)
-	if err != nil {
-		return status.Wrap(status.InvalidArgument, err, "tablet %s: encode the write", r.id)
+	if err == nil {
+		_, _, err = r.m.host.Propose(context.WithoutCancel(ctx), r.id, wal.KindWrite, payload, func(op ident.OpID, _ hybridtime.Timestamp) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.proposals.place(p, op)
+		})
+		err = r.hostError(err)
 	}
-	_, _, err = r.m.host.Propose(ctx, r.id, wal.KindWrite, payload, func(op ident.OpID, _ hybridtime.Timestamp) {
+	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		p.op = op
-		r.byIndex[op.Index] = p
-	})
-	return err
+		r.endLocked(func(ps *proposals) { ps.end(p, tablet.Result{}, err) })
+	}
 }
 
-// forget drops a proposal that never got a place in the log.
-func (r *Replica) forget(p *proposal) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if p.tracked && r.inFlight[p.key] == p {
-		delete(r.inFlight, p.key)
+func (r *Replica) pressure() error {
+	pressure := r.m.store.Pressure()
+	if !pressure.Refuse {
+		return nil
 	}
+	r.m.metrics.pressureRejections.Inc()
+	return &status.Error{
+		Code: status.TooBusy, RetryAfter: busyRetry, Msg: fmt.Sprintf("tablet %s: the server is behind: %s", r.id, pressure.Reason),
+	}
+}
+
+// hostError is an error of the host's as callers are to see it.
+func (r *Replica) hostError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case status.CodeOf(err) == status.NotTheLeader:
+		return r.notTheLeader()
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
+		return status.Wrap(status.TimedOut, err, "tablet %s", r.id)
+	case status.CodeOf(err) == status.TabletNotFound:
+		// The host doesn't know the group (yet, or any more); whether this server holds the tablet is said here.
+		if _, own := r.Tablet(); own != nil {
+			return own
+		}
+		return status.New(status.TabletNotRunning, "tablet %s: this replica is still joining its group", r.id)
+	default:
+		return err
+	}
+}
+
+// Barrier returns once every write is decided that was proposed here before the call: what isn't applied by then never will
+// be. It works on the leader alone.
+func (r *Replica) Barrier(ctx context.Context) error {
+	op, _, err := r.m.host.Propose(ctx, r.id, wal.KindNoop, nil, nil)
+	if err != nil {
+		return r.hostError(err)
+	}
+	// Whatever entry is applied at that index in the end, those before it are decided then.
+	return r.WaitApplied(ctx, op.Index)
 }
 
 // outcome is what became of one entry.
 type outcome struct {
-	op        ident.OpID
-	timestamp hybridtime.Timestamp
-	result    tablet.Result
-	request   *nyalav1.StoredRequestId
+	op      ident.OpID
+	result  tablet.Result
+	request *nyalav1.StoredRequestId
+}
+
+func (o *outcome) err() error {
+	switch {
+	case o.result.Stale:
+		return staleRequest(o.request)
+	case o.result.Err != nil:
+		return o.result.Err
+	case o.result.Skipped:
+		return status.New(status.TimedOut, "entry %s was applied before: the outcome of the write isn't known", o.op)
+	default:
+		return nil
+	}
 }
 
 // deliver hands the outcomes of applied entries, in order, to those who wait. The batch that holds them is committed.
 func (r *Replica) deliver(outcomes []outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range outcomes {
-		o := &outcomes[i]
-		if p, ok := r.byIndex[o.op.Index]; ok {
-			delete(r.byIndex, o.op.Index)
-			switch {
-			case p.op != o.op:
-				// Another leader's entry took the place: ours is in no log that counts.
-				r.endLocked(p, tablet.Result{}, r.lostLocked(p))
-			case o.result.Stale:
-				r.endLocked(p, tablet.Result{}, staleRequest(o.request))
-			case o.result.Err != nil:
-				r.endLocked(p, tablet.Result{}, o.result.Err)
-			default:
-				r.endLocked(p, o.result, nil)
-			}
+	r.endLocked(func(ps *proposals) {
+		for i := range outcomes {
+			o := &outcomes[i]
+			ps.applied(o.op, o.result, o.err(), r.lost)
+			r.deliveredLocked(o.op.Index)
 		}
-		r.deliveredLocked(o.op.Index)
-	}
+	})
 }
 
-func (r *Replica) endLocked(p *proposal, result tablet.Result, err error) {
-	if p.tracked && r.inFlight[p.key] == p {
-		delete(r.inFlight, p.key)
-	}
-	p.finish(result, err)
+// endLocked lets f end proposals, and counts them.
+func (r *Replica) endLocked(f func(*proposals)) {
+	before := r.proposals.n
+	f(&r.proposals)
+	r.m.metrics.inFlight.Sub(float64(before - r.proposals.n))
 }
 
-func (r *Replica) lostLocked(p *proposal) error {
-	return status.New(status.Aborted, "tablet %s: write %s was overtaken by a new leader and not applied", r.id, p.op)
-}
-
-// leadershipLost answers those who wait for the outcome of a proposal of this leader: it is in the hands of the next one
-// now. Tracked requests can be sent again at once, to whoever leads.
-func (r *Replica) leadershipLost() {
-	err := r.notTheLeader()
+// deposed answers those who wait for the outcome of a proposal of a leadership that is over.
+func (r *Replica) deposed(term ident.Term, leads bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for index, p := range r.byIndex {
-		if p.tracked {
-			delete(r.byIndex, index)
-			r.endLocked(p, tablet.Result{}, err)
-		}
-	}
+	r.endLocked(func(ps *proposals) { ps.deposed(term, leads, r.notTheLeader) })
 }
