@@ -280,7 +280,8 @@ func (b *Batch) resolveRows(p *pending, op Op) (Result, error) {
 		res.Err = err
 		return res, nil
 	}
-	if len(a.wanted) > 0 {
+	a.sort(o)
+	if a.asks > 0 {
 		if err := p.openIter(); err != nil {
 			return Result{}, err
 		}
@@ -329,8 +330,8 @@ func (p *pending) openIter() error {
 	if p.iter != nil {
 		return nil
 	}
-	lower, upper := rowBounds(p.t.number)
-	it, err := p.t.store.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper, UseL6Filters: true})
+	t := p.t
+	it, err := t.store.db.NewIter(&pebble.IterOptions{LowerBound: t.rowLower, UpperBound: t.rowUpper, UseL6Filters: true})
 	if err != nil {
 		return fmt.Errorf("tablet %s: open an iterator: %w", p.t.TabletID(), err)
 	}

@@ -34,17 +34,19 @@ var comparer = &pebble.Comparer{
 
 // splitPrefix returns the length of the prefix. It never looks further than the key's end, whatever bytes it is given.
 func splitPrefix(key []byte) int {
-	if len(key) == 0 {
-		return 0
+	if n := len(key); n >= tsSuffixLen && key[n-1] == tsSuffixLen {
+		return n - tsSuffixLen
 	}
-	n := len(key) - int(key[len(key)-1])
-	if n < 0 {
-		return len(key)
-	}
-	return n
+	return len(key)
 }
 
 func compareKeys(a, b []byte) int {
+	// All but the last bytes of a key are its prefix's, whether it has a suffix or not. Most keys differ there.
+	if n := min(len(a), len(b)) - tsSuffixLen; n > 0 {
+		if c := bytes.Compare(a[:n], b[:n]); c != 0 {
+			return c
+		}
+	}
 	an, bn := splitPrefix(a), splitPrefix(b)
 	if c := bytes.Compare(a[:an], b[:bn]); c != 0 {
 		return c

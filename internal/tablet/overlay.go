@@ -27,6 +27,8 @@ type overlayEntry struct {
 	exists, known bool
 	// decided: whether the row exists is known, asked for, or made so by a blind upsert before anyone asks.
 	decided bool
+	// wanted: the store must be asked whether the row exists.
+	wanted bool
 }
 
 func newOverlay() *overlay {

@@ -25,8 +25,8 @@ import (
 type rowApplier struct {
 	dec     schema.OpsDecoder
 	ops     []rowOp
-	touched []int32 // overlay entries, in the order of first touch
-	wanted  []int32
+	touched []int32 // overlay entries, by rising key once asked
+	asks    int     // how many of them are wanted
 	errs    []*nyalav1.RowError
 	seekKey []byte
 	counts  rowCounts
@@ -48,7 +48,7 @@ type rowCounts struct {
 
 // decode is the first pass. Its error fails the whole request.
 func (a *rowApplier) decode(plan *writePlan, o *overlay, ops *nyalav1.RowOperations) *status.Error {
-	a.ops, a.touched, a.wanted, a.errs = a.ops[:0], a.touched[:0], a.wanted[:0], nil
+	a.ops, a.touched, a.asks, a.errs = a.ops[:0], a.touched[:0], 0, nil
 	a.counts = rowCounts{}
 	a.dec.Reset(plan.from, ops.GetRows(), ops.GetIndirectData())
 	for {
@@ -74,7 +74,7 @@ const keepRowOps = 1 << 14
 func (a *rowApplier) release() {
 	a.dec, a.errs = schema.OpsDecoder{}, nil
 	if cap(a.ops) > keepRowOps {
-		a.ops, a.touched, a.wanted = nil, nil, nil
+		a.ops, a.touched = nil, nil
 	}
 }
 
@@ -115,15 +115,15 @@ func (a *rowApplier) decodeOp(plan *writePlan, o *overlay, op *schema.DecodedOp)
 	r.entry = o.entry(keyOff)
 	e := &o.entries[r.entry]
 	if e.op != o.op {
-		e.op, e.valLen, e.decided = o.op, 0, e.known
+		e.op, e.valLen, e.decided, e.wanted = o.op, 0, e.known, false
 		a.touched = append(a.touched, r.entry)
 	}
 	switch {
 	case r.full && r.typ == schema.Upsert:
 		e.decided = true
 	case !e.decided:
-		e.decided = true
-		a.wanted = append(a.wanted, r.entry)
+		e.decided, e.wanted = true, true
+		a.asks++
 	}
 	a.ops = append(a.ops, r)
 }
@@ -137,14 +137,22 @@ func (a *rowApplier) rowError(index uint32, code status.Code, msg string) {
 	a.errs = append(a.errs, &nyalav1.RowError{RowIndex: index, Code: nyalav1.ErrorCode(code), Message: msg})
 }
 
+// sort puts the touched keys in order: seeks and insertions that go forward cost less.
+func (a *rowApplier) sort(o *overlay) {
+	byKey := func(x, y int32) int { return bytes.Compare(o.key(&o.entries[x]), o.key(&o.entries[y])) }
+	if !slices.IsSortedFunc(a.touched, byKey) {
+		slices.SortFunc(a.touched, byKey)
+	}
+}
+
 // ask is the second pass. The iterator is over the tablet's committed rows.
 func (a *rowApplier) ask(t *Tablet, o *overlay, it *pebble.Iterator) error {
-	byKey := func(x, y int32) int { return bytes.Compare(o.key(&o.entries[x]), o.key(&o.entries[y])) }
-	if !slices.IsSortedFunc(a.wanted, byKey) {
-		slices.SortFunc(a.wanted, byKey)
-	}
-	for _, n := range a.wanted {
+	for _, n := range a.touched {
 		e := &o.entries[n]
+		if !e.wanted {
+			continue
+		}
+		e.wanted = false
 		a.seekKey = appendRowPrefix(a.seekKey[:0], t.number, o.key(e))
 		e.known, e.exists = true, false
 		if !it.SeekPrefixGE(a.seekKey) {

@@ -20,6 +20,8 @@ type Tablet struct {
 	record    *nyalav1.ReplicaRecord
 	partition schema.Partition
 	partSpec  *schema.PartitionSchema
+	// rowLower and rowUpper are the bounds of its rows in the store.
+	rowLower, rowUpper []byte
 	// wholeSpace: every row is in the partition.
 	wholeSpace bool
 
@@ -66,6 +68,7 @@ func newTablet(s *Store, n ident.LocalNumber, rec *nyalav1.ReplicaRecord, sc *sc
 		store: s, number: n, record: rec, requests: newRequestTable(s.opts.requestLimits()),
 		partSpec: schema.PartitionSchemaFromProto(rec.GetPartitionSchema()), partition: schema.PartitionFromProto(p),
 	}
+	t.rowLower, t.rowUpper = rowBounds(n)
 	if err := t.partSpec.Validate(sc); err != nil {
 		return nil, fmt.Errorf("tablet %s: partition schema: %w", rec.GetTabletId(), err)
 	}
