@@ -228,9 +228,24 @@ func (p *pageFile) walk(id uint64, lo, hi []byte, depth int, fn func(flags uint3
 	return nil
 }
 
-// page reads a page with its overflow and marks it as reached. What the file lacks at its end reads as zeros: a page there
-// that the tree needs is found out by that, one that it doesn't need does no harm.
+// page reads a page with its overflow and marks it as reached.
 func (p *pageFile) page(id uint64) ([]byte, error) {
+	b, err := p.load(id)
+	if err != nil {
+		return nil, err
+	}
+	for x := id; x < id+uint64(len(b))/uint64(p.meta.pageSize); x++ {
+		if p.seen[x/64]&(1<<(x%64)) != 0 {
+			return nil, badPage(x, "is used twice")
+		}
+		p.seen[x/64] |= 1 << (x % 64)
+	}
+	return b, nil
+}
+
+// load reads a page with its overflow. What the file lacks at its end reads as zeros: a page there that the tree needs is
+// found out by that, one that it doesn't need does no harm.
+func (p *pageFile) load(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.meta.pages {
 		return nil, badPage(id, "outside of the %d pages of the file", p.meta.pages)
 	}
@@ -249,11 +264,8 @@ func (p *pageFile) page(id uint64) ([]byte, error) {
 	if over >= p.meta.pages-id {
 		return nil, badPage(id, "overflows by %d pages, past the end", over)
 	}
-	for x := id; x <= id+over; x++ {
-		if p.seen[x/64]&(1<<(x%64)) != 0 {
-			return nil, badPage(x, "is used twice")
-		}
-		p.seen[x/64] |= 1 << (x % 64)
+	if over > 0 && !p.holds(id+over) {
+		return nil, badPage(id, "overflows past the end of the file")
 	}
 	if over > 0 {
 		b = append(b, make([]byte, over*size)...)
@@ -262,6 +274,13 @@ func (p *pageFile) page(id uint64) ([]byte, error) {
 		}
 	}
 	return b, nil
+}
+
+// holds says whether the file has any byte of a page: a damaged count of overflow pages must not ask for absurd memory.
+func (p *pageFile) holds(id uint64) bool {
+	var b [1]byte
+	n, _ := p.f.ReadAt(b[:], int64(id*uint64(p.meta.pageSize)))
+	return n == 1
 }
 
 func (p *pageFile) read(b []byte, at uint64) error {

@@ -22,7 +22,11 @@ import (
 func rebuild(c *core, src source) error {
 	r := &rebuilder{core: c, logs: map[ident.LocalNumber]*replay{}}
 	for _, step := range []func(source) error{r.readTally, r.readMeta, r.readGroups, r.readStates, r.readEntries, r.check} {
-		if err := step(src); err != nil {
+		err := step(src)
+		if bad := (*pageError)(nil); errors.As(err, &bad) && !errors.Is(err, ErrDamaged) {
+			return r.damaged(err, "its pages can't be trusted")
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 )
 
@@ -110,13 +111,24 @@ func worstPages(muts []mutation, page int64) int64 {
 	return leaves + touched/8 + 2*largestLeaf + 16
 }
 
+// metaPagesGood reads the meta pages through a descriptor of its own: the one at hand has just failed.
+func (b *boltFile) metaPagesGood() error {
+	f, err := os.Open(b.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = readMetaPages(f)
+	return err
+}
+
 // afterError says what an error of bbolt's Commit means.
 func (b *boltFile) afterError(err error) error {
 	var pe *fs.PathError
 	if !errors.As(err, &pe) || pe.Op != "write" || !isNoSpace(err) {
 		return err
 	}
-	if _, merr := readMetaPages(b.f); merr != nil {
+	if merr := b.metaPagesGood(); merr != nil {
 		return fmt.Errorf("%w; the meta pages after it: %w", err, merr)
 	}
 	b.allocated = 0 // look at the whole file again: bbolt may have grown it without blocks

@@ -1,6 +1,8 @@
 package wal
 
 import (
+	"context"
+
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 )
@@ -52,6 +54,10 @@ type Store interface {
 	AllocateNumber() ident.LocalNumber
 	// LastTimestamp is the highest timestamp that stood in any log at open: the clock must begin above it.
 	LastTimestamp() hybridtime.Timestamp
+	// Dump calls fn with each entry, by group and index; of one tablet, or of all where it is empty. It reads the disk, not
+	// the cache, a bounded piece at a time, and holds nothing while fn runs: fn may be as slow as it likes. Entries that are
+	// compacted away meanwhile are left out.
+	Dump(ctx context.Context, tablet ident.TabletID, fn func(DumpEntry) error) error
 	// Size says how much there is.
 	Size() Size
 	// Err is not nil once the store has failed or was closed.
