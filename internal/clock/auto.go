@@ -1,7 +1,6 @@
 package clock
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -19,34 +18,44 @@ type coster interface {
 	cheap() (yes bool, how string)
 }
 
-// decideDetection turns --wall_clock_jump_detection into on or off, and says why.
-func decideDetection(setting string, src Source) (on bool, why string) {
+// decision is what --wall_clock_jump_detection comes to on this machine.
+type decision struct {
+	on  bool
+	why string
+	ask bool // it may be an Azure VM, which its metadata service can tell
+}
+
+func decideDetection(setting string, src Source) decision {
 	return decide(setting, src, func() ([]byte, error) { return os.ReadFile(chassisTagPath) })
 }
 
-func decide(setting string, src Source, chassisTag func() ([]byte, error)) (on bool, why string) {
+func decide(setting string, src Source, chassisTag func() ([]byte, error)) decision {
 	switch setting {
 	case DetectionEnabled:
-		return true, "wall_clock_jump_detection=enabled"
+		return decision{on: true, why: "wall_clock_jump_detection=enabled"}
 	case DetectionDisabled:
-		return false, "wall_clock_jump_detection=disabled"
+		return decision{why: "wall_clock_jump_detection=disabled"}
 	}
 	tag, err := chassisTag()
 	if err == nil && strings.TrimSpace(string(tag)) == azureTag {
-		return true, "auto: this is an Azure VM"
+		return decision{on: true, why: "auto: this is an Azure VM"}
 	}
 	c, ok := src.(coster)
 	if !ok {
-		return false, "auto: what a reading costs is not known"
+		return decision{why: "auto: what a reading costs is not known"}
 	}
 	cheap, how := c.cheap()
-	if cheap {
-		return true, "auto: reading the clock makes no system call, so the check costs nothing (" + how + ")"
+	switch {
+	case cheap:
+		return decision{on: true, why: "auto: reading the clock makes no system call, so the check costs nothing (" + how + ")"}
+	case err != nil:
+		return decision{
+			ask: true,
+			why: fmt.Sprintf("auto: reading the clock makes system calls (%s); whether this is an Azure VM could not be read (%v), its metadata service will be asked",
+				how, err),
+		}
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		how += fmt.Sprintf("; whether this is an Azure VM could not be read: %v", err)
-	}
-	return false, "auto: reading the clock makes system calls (" + how + ") and this is no Azure VM"
+	return decision{why: "auto: reading the clock makes system calls (" + how + ") and this is no Azure VM"}
 }
 
 // cheap implements coster by timing: a pair is two readings of a clock, and where they are vDSO calls it costs less than

@@ -32,6 +32,7 @@ type Clock struct {
 	durablePromise atomic.Uint64
 	running        atomic.Bool
 	wake           chan struct{} // events are there; capacity 1
+	askAzure       bool          // Run is to ask whether this is an Azure VM
 
 	mu     sync.Mutex // guards what follows; no I/O but readings of the clocks is done under it
 	detect bool
@@ -83,15 +84,15 @@ func New(cfg Config, src Source, marks Marks) (*Clock, error) {
 
 // begin takes the first look and judges it against the mark.
 func (c *Clock) begin(m mark) {
-	detect, why := decideDetection(c.cfg.WallClockJumpDetection, c.src)
-	c.log.Info("wall clock jump detection", "on", detect, "why", why, "clock_source", c.src.ClockSource())
+	decided := decideDetection(c.cfg.WallClockJumpDetection, c.src)
+	c.log.Info("wall clock jump detection", "on", decided.on, "why", decided.why, "clock_source", c.src.ClockSource())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.detect = detect
+	c.detect, c.askAzure = decided.on, decided.ask
 	first := takeLook(c.src, baseline(c.src), true)
 	c.kernel = first.Kernel
 	b := begin(start{
-		mark: m, first: first, bootID: c.bootID, detect: detect, alone: c.cfg.OtherServers == 0,
+		mark: m, first: first, bootID: c.bootID, detect: c.detect, alone: c.cfg.OtherServers == 0,
 		threshold: c.cfg.WallClockJumpThreshold, maxError: c.cfg.MaxClockSyncError,
 	})
 	c.det = NewDetector(c.threshold(), first, b.displaced)

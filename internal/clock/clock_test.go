@@ -412,3 +412,20 @@ func TestNowAllocatesNothing(t *testing.T) {
 		t.Errorf("%v allocations where refused", n)
 	}
 }
+
+// TestFlood is fault 14: a server whose clock is ahead sends its timestamps without end. The clock follows within the guard
+// and no further, however many they are.
+func TestFlood(t *testing.T) {
+	m := newMachine()
+	c := sampling(newClock(t, m, nil))
+	for _, ahead := range []time.Duration{9 * time.Second, 10 * time.Second, 11 * time.Second, time.Hour} {
+		for range 1000 {
+			m.advance(time.Millisecond)
+			c.Update(hybridtime.FromMicros(m.truth()/1000, 0).Add(ahead))
+			mustNow(t, c)
+		}
+		if over := time.Duration(c.Latest().Micros()*1000 - m.truth()); over > c.cfg.MaxClockSyncError {
+			t.Fatalf("%v ahead: the clock followed to %v", ahead, over)
+		}
+	}
+}

@@ -57,10 +57,14 @@ type Judgement struct {
 	// Displaced is the sum that the threshold is held against: all steps since the clock was last shown right, steps
 	// back taken off.
 	Displaced time.Duration
-	Slept     time.Duration // a suspend since the look before
-	Lapsed    time.Duration // the time since the look before, if it came much later than it should have
-	Leap      int           // 1: a leap second was inserted since the look before; -1: one was left out
-	RatePPM   float64       // the monotonic clock against the raw counter, over the last seconds; 0: not known yet
+	// WallMoved and MonoMoved are how far the two clocks moved since the look before: MonoMoved by CLOCK_MONOTONIC_RAW where
+	// it can be read.
+	WallMoved, MonoMoved time.Duration
+
+	Slept   time.Duration // a suspend since the look before
+	Lapsed  time.Duration // the time since the look before, if it came much later than it should have
+	Leap    int           // 1: a leap second was inserted since the look before; -1: one was left out
+	RatePPM float64       // the monotonic clock against the raw counter, over the last seconds; 0: not known yet
 }
 
 // Detector tells a wall clock that jumped from one that was slewed, slept through a suspend or met a leap second. It is a
@@ -199,6 +203,10 @@ func (d *Detector) Judge(l Look) Judgement {
 	d.drift(l, &j)
 	drifted += d.excess + d.extra
 
+	j.WallMoved, j.MonoMoved = time.Duration(l.Wall-d.last.Wall), time.Duration(l.Mono-d.last.Mono)
+	if l.Counters.OK && d.last.Counters.OK {
+		j.MonoMoved = time.Duration(l.Raw - d.last.Raw)
+	}
 	j.Slept, j.Leap = time.Duration(slept), -leapSeconds(leap)
 	j.Displaced = d.Displaced()
 	j.Step = j.Displaced - before

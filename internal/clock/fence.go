@@ -197,8 +197,8 @@ func (f *fence) jumped(j Judgement) string {
 	if j.Displaced < 0 {
 		direction = "behind"
 	}
-	return fmt.Sprintf("the wall clock jumped: it moved by %v since the last reading and is now %v %s of where it should be",
-		j.Step, j.Displaced.Abs(), direction)
+	return fmt.Sprintf("the wall clock jumped: since the last look it moved by %v and CLOCK_MONOTONIC_RAW by %v; with the steps before it is %v %s",
+		j.WallMoved, j.MonoMoved, j.Displaced.Abs(), direction)
 }
 
 func blamed(o Opinion, bound time.Duration) string {

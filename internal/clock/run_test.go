@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,23 +191,24 @@ func TestDecideDetection(t *testing.T) {
 		cheap   bool
 		tag     func() ([]byte, error)
 		on      bool
+		ask     bool
 		why     string
 	}{
-		{DetectionEnabled, false, other, true, "enabled"},
-		{DetectionDisabled, true, azure, false, "disabled"},
-		{DetectionAuto, false, azure, true, "Azure"},
-		{DetectionAuto, true, other, true, "costs nothing"},
-		{DetectionAuto, true, hidden, true, "costs nothing"},
-		{DetectionAuto, false, other, false, "no Azure VM"},
-		{DetectionAuto, false, hidden, false, "could not be read"},
+		{DetectionEnabled, false, other, true, false, "enabled"},
+		{DetectionDisabled, true, azure, false, false, "disabled"},
+		{DetectionAuto, false, azure, true, false, "Azure"},
+		{DetectionAuto, true, other, true, false, "costs nothing"},
+		{DetectionAuto, true, hidden, true, false, "costs nothing"},
+		{DetectionAuto, false, other, false, false, "no Azure VM"},
+		{DetectionAuto, false, hidden, false, true, "could not be read"},
 	} {
-		on, why := decide(c.setting, costing{newMachine(), c.cheap}, c.tag)
-		if on != c.on || !strings.Contains(why, c.why) {
-			t.Errorf("%s, cheap %v: %v, %q", c.setting, c.cheap, on, why)
+		d := decide(c.setting, costing{newMachine(), c.cheap}, c.tag)
+		if d.on != c.on || d.ask != c.ask || !strings.Contains(d.why, c.why) {
+			t.Errorf("%s, cheap %v: %+v", c.setting, c.cheap, d)
 		}
 	}
-	if on, why := decide(DetectionAuto, newMachine(), other); on || why == "" {
-		t.Errorf("unknown cost: %v, %q", on, why)
+	if d := decide(DetectionAuto, newMachine(), other); d.on || d.why == "" {
+		t.Errorf("unknown cost: %+v", d)
 	}
 	if _, how := SystemSource().cheap(); !strings.Contains(how, "a pair takes") {
 		t.Error(how)
@@ -217,6 +221,44 @@ type costing struct {
 }
 
 func (c costing) cheap() (bool, string) { return c.yes, "as the test says" }
+
+// TestOnAzure asks made-up metadata services: one that answers as Azure's does, others, and one that never answers.
+func TestOnAzure(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		say  http.HandlerFunc
+		want bool
+	}{
+		{"azure", func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Metadata") != "true" {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+			io.WriteString(w, "AzurePublicCloud")
+		}, true},
+		{"another cloud", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNotFound) }, false},
+		{"something else", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "<html>") }, false},
+		{"elsewhere", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
+		}, false},
+		{"silence", func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false},
+	} {
+		s := httptest.NewServer(c.say)
+		if got := onAzure(t.Context(), s.URL); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+		s.Close()
+	}
+}
+
+// TestDetectNow shows that detection can come on while the clock runs.
+func TestDetectNow(t *testing.T) {
+	m := newMachine()
+	c := sampling(newClock(t, m, func(cfg *Config) { cfg.WallClockJumpDetection = DetectionDisabled }))
+	mustNow(t, c)
+	c.detectNow("says the test")
+	m.stepBy(time.Hour)
+	mustRefuse(t, c, "jumped")
+}
 
 // TestDiagnose shows that what the tools say is in the report, and that one that hangs, fails or says too much is cut.
 func TestDiagnose(t *testing.T) {

@@ -2,6 +2,7 @@ package clock
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/invariant"
@@ -13,12 +14,16 @@ import (
 func (c *Clock) Run(ctx context.Context) error {
 	invariant.Check(!c.running.Swap(true), "clock: two samplers run at once")
 	defer c.running.Store(false)
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		c.tell(ctx)
-	}()
-	defer func() { <-told }()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { c.tell(ctx) })
+	if c.askAzure {
+		beside.Go(func() {
+			if onAzure(ctx, azureMetadata) {
+				c.detectNow("auto: this is an Azure VM, says its metadata service")
+			}
+		})
+	}
 	c.setPeriod(c.cfg.SamplePeriod)
 	defer c.setPeriod(0)
 	ticker := time.NewTicker(c.cfg.SamplePeriod)
@@ -45,6 +50,16 @@ func (c *Clock) setPeriod(p time.Duration) {
 	defer c.mu.Unlock()
 	c.lookLocked(true)
 	c.det.SetPeriod(p)
+}
+
+// detectNow turns jump detection on.
+func (c *Clock) detectNow(why string) {
+	c.mu.Lock()
+	c.detect = true
+	c.det.SetThreshold(c.threshold())
+	c.lookLocked(true)
+	c.mu.Unlock()
+	c.log.Info("wall clock jump detection", "on", true, "why", why)
 }
 
 // steered decides, once, whether the wall clock must be one that somebody steers.
