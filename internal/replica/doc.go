@@ -9,24 +9,35 @@
 //
 // Write checks the rows against the schema and the partition, looks whether this very request is known already, and
 // proposes. The host gives index and timestamp in one step and calls back before the entry can be applied, so that the
-// caller's wait is registered first. Apply decides the outcome in log order, in the same batch that holds the rows, and
-// only then wakes the caller.
+// proposal is known first. Apply decides the outcome in log order, in the same batch that holds the rows, and only then
+// wakes the caller.
 //
 // # Invariants
 //
 //	I1: an answer is given only after the batch that holds its outcome is visible to reads.
-//	I2: a tracked request is proposed at most once at a time by one replica; whoever asks again meanwhile shares the answer.
-//	I3: every wait ends: by its outcome, by the loss of leadership, by the replica's failure or stop, or by its caller.
+//	I2: a tracked request has at most one proposal under way at one replica; whoever asks again meanwhile shares it. Where
+//	    several stand in the log, from several leaders, the first that is applied decides.
+//	I3: every wait ends: by its outcome, by another entry's being applied in its place, by the loss of leadership (a
+//	    tracked one: it can be asked about again), by the replica's failure, deletion or stop, or by its caller.
 //	I4: applied indexes are delivered in order, each once.
+//	I5: a replica is created, opened and deleted by one call at a time; the WAL alone says whether it exists. A creation or
+//	    an opening that was begun is finished or undone, whatever becomes of its caller.
+//	I6: "not applied" is said only of what never will be.
 //
 // # Life cycle
 //
 // OpenNode opens everything and starts nothing; Node.Run starts replicas in parallel and runs until its context ends. A
 // replica is bootstrapping, then running, and may end failed: then it answers TABLET_FAILED and takes no part in its group
-// again under its id.
+// again under its id. At a stop leaderships are handed over, then every wait ends, then the parts stop.
 //
 // # Concurrency
 //
 // Manager.mu guards the map of replicas, Replica.mu the waits and the state. Neither is held over I/O but for a look-up of
-// a request record, and Manager.mu is taken before Replica.mu.
+// a request record. A replica's turn is taken before Manager.mu, Manager.mu before Replica.mu, and Replica.mu before the
+// locks of host and store.
+//
+// # Tests
+//
+// Several nodes in one process, with real folders, ports and parts, are stopped, killed and damaged; proposals are checked
+// against random runs of terms; goleak and the race detector over all of it.
 package replica

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
@@ -63,16 +62,25 @@ func newRig(t *testing.T, n int) *rig {
 	return r
 }
 
-// startAll starts the servers that aren't running.
+// startAll starts the servers that aren't running, and waits until their replicas are open.
 func (r *rig) startAll() *rig {
 	r.t.Helper()
 	for _, s := range r.servers {
 		if s.n == nil {
-			s.open()
-			s.run()
+			s.start()
 		}
 	}
 	return r
+}
+
+func (s *server) start() {
+	s.rig.t.Helper()
+	s.open()
+	s.run()
+	s.rig.until("the replicas are open", func() bool {
+		ok, _ := s.n.Replicas.Ready()
+		return ok
+	})
 }
 
 // open opens the server's folders and binds its port, and answers nothing yet.
@@ -297,11 +305,14 @@ func (s *server) wantRows(id ident.TabletID, mode nyalav1.ReadMode, want int) {
 }
 
 // value returns what a counter or gauge stands at.
-func value(t testing.TB, m prometheus.Metric) float64 {
+func value(t testing.TB, c prometheus.Collector) float64 {
 	t.Helper()
-	var out dto.Metric
-	require.NoError(t, m.Write(&out))
-	return out.GetCounter().GetValue() + out.GetGauge().GetValue()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c)
+	families, err := reg.Gather()
+	require.NoError(t, err)
+	m := families[0].GetMetric()[0]
+	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
 }
 
 func (s *server) inFlight() float64 { return value(s.rig.t, s.n.Replicas.metrics.inFlight) }
