@@ -310,6 +310,9 @@ func (f *fakeTabletService) answerLocked(id string, sc *fakeScanner) *nyalav1.Sc
 	} else {
 		delete(c.scans, id)
 	}
+	if c.answer != nil {
+		c.answer(resp)
+	}
 	return resp
 }
 

@@ -46,6 +46,8 @@ type fakeCluster struct {
 	rowsPerBatch int
 	// hook sees each call before and after it is carried out.
 	hook func(call *fakeCall) error
+	// answer changes a scan's answer.
+	answer func(*nyalav1.ScanResponse)
 	// withoutID counts calls that came without the cluster id, by method.
 	withoutID map[string]int
 	badID     int

@@ -28,9 +28,12 @@ func (s *Session) Flush(ctx context.Context) ([]RowError, error) {
 	s.mu.Lock()
 	work := s.order
 	s.order = nil
-	for _, tb := range s.tables {
-		clear(tb.tablets)
+	for t := range s.free {
+		if s.tables[t] == nil {
+			delete(s.free, t) // not written to lately
+		}
 	}
+	clear(s.tables)
 	s.mu.Unlock()
 	return s.flushTablets(ctx, work)
 }

@@ -86,7 +86,7 @@ func TestElection(t *testing.T) {
 	if err := s.Apply(t.Context(), insert(table, 1, "x")); err != nil {
 		t.Fatal(err)
 	}
-	if d := time.Since(elected); d > 500*time.Millisecond {
+	if d := time.Since(elected); d > time.Second {
 		t.Errorf("the write was there %v after the election", d)
 	}
 }
@@ -204,6 +204,31 @@ func TestSilentServer(t *testing.T) {
 		if n != 1 {
 			t.Errorf("applied %d times", n)
 		}
+	}
+}
+
+// TestCutOffLeader has a leader that can't reach the others any more: it answers that it ran out of time. The client asks the
+// others, who have a leader of their own.
+func TestCutOffLeader(t *testing.T) {
+	c := newFakeCluster(t, 1, 3)
+	cl := c.connect(Options{})
+	table := c.createTable(cl, oneTablet("t", 3))
+	fill(t, table, 10)
+	tb := c.tabletOf(table, 0)
+	old := tb.leader
+	c.change(func() { tb.leader, tb.term = tb.hosts[2], 5 })
+	c.setHook(func(call *fakeCall) error {
+		if call.server.id == old {
+			return status.New(status.TimedOut, "the outcome of the write isn't known")
+		}
+		return nil
+	})
+	if err := cl.NewSession(SessionOptions{}).Apply(t.Context(), insert(table, 100, "x")); err != nil {
+		t.Error(err)
+	}
+	c.change(func() { tb.leader, tb.term = tb.hosts[1], 6 })
+	if n, err := table.Count(t.Context(), ScanOptions{}); n != 11 || err != nil {
+		t.Errorf("count %d, %v", n, err)
 	}
 }
 
@@ -336,23 +361,31 @@ func TestKnownOutcome(t *testing.T) {
 	table := c.createTable(cl, oneTablet("t", 1))
 	c.setHook(func(call *fakeCall) error {
 		if call.method == "TabletService/Write" {
-			return status.New(status.TooBusy, "queue is full")
+			e := status.New(status.TooBusy, "queue is full")
+			e.RetryAfter = time.Second // no try is under way when the deadline comes
+			return e
 		}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := cl.NewSession(SessionOptions{}).Apply(ctx, insert(table, 1, "x"))
+	var err error
+	for d := 50 * time.Millisecond; d < 5*time.Second; d *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), d)
+		err = cl.NewSession(SessionOptions{}).Apply(ctx, insert(table, 1, "x"))
+		cancel()
+		if !strings.Contains(err.Error(), "context deadline exceeded") {
+			break // on a busy machine the first try may be cut off itself
+		}
+	}
 	var e *Error
 	if CodeOf(err) != CodeTimedOut || !errors.As(err, &e) {
 		t.Fatalf("apply: %v", err)
 	}
-	for _, want := range []string{"write to tablet ", `of table "t": timed out after`, "tries at server ts-0", "queue is full"} {
+	for _, want := range []string{"write to tablet ", `of table "t": timed out after`, "1 try at server ts-0", "queue is full"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q isn't in: %v", want, err)
 		}
 	}
-	if OutcomeUnknown(err) && !strings.Contains(err.Error(), "context deadline exceeded") {
+	if OutcomeUnknown(err) {
 		t.Errorf("every try was refused, yet: %v", err)
 	}
 }

@@ -19,8 +19,11 @@ const (
 	lookupTablets = 1000
 	// defaultLocationTTL stands in where the master names no time.
 	defaultLocationTTL = 5 * time.Minute
-	// refreshGap is the least time between two refreshes of a table's locations that nobody waits for.
-	refreshGap = 20 * time.Millisecond
+	// refreshTablets is how many a refresh asks for.
+	refreshTablets = 100
+	// refreshGap is the least time between two refreshes of a table's locations that nobody waits for: in an election the
+	// tablet's own servers know sooner than the master who leads, and should not be the reason to ask it over and over.
+	refreshGap = 100 * time.Millisecond
 )
 
 // locations is what the client knows about where one table's tablets are, by partition key. Finding a tablet takes no lock:
@@ -155,7 +158,7 @@ func (l *locations) resolve(ctx context.Context, key []byte, memory func(*keyMap
 		case ctx.Err() == nil:
 			r.blocked(err)
 		}
-		if perr := r.pause(ctx, 0); perr != nil {
+		if perr := r.pause(ctx, l.c.opts.MaxBackoff); perr != nil {
 			return nil, r.failure(ctx, fmt.Sprintf("locate a tablet of table %q", l.tableName))
 		}
 	}
@@ -167,9 +170,12 @@ func (l *locations) lookup(key []byte) *run[lookupAnswer] {
 	if len(l.known.Load().tablets) == 0 {
 		key = nil
 	}
-	key = bytes.Clone(key)
+	return l.question(bytes.Clone(key), lookupTablets)
+}
+
+func (l *locations) question(key []byte, most int) *run[lookupAnswer] {
 	return l.lookups.start(l.c, l.c.opts.AttemptTimeout, func(ctx context.Context) (lookupAnswer, error) {
-		answer, err := l.ask(ctx, key, lookupTablets)
+		answer, err := l.ask(ctx, key, most)
 		if err != nil {
 			if status.CodeOf(err) == status.TableNotFound {
 				l.markDeleted(err)
@@ -201,7 +207,7 @@ func (l *locations) refresh(t *tablet) {
 	}
 	l.mu.Unlock()
 	if due {
-		l.lookup(t.start)
+		l.question(t.start, refreshTablets)
 	}
 }
 

@@ -61,7 +61,7 @@ func (c *Client) connect(ctx context.Context) error {
 		if ctx.Err() == nil {
 			r.blocked(err)
 		}
-		if perr := r.pause(ctx, 0); perr != nil {
+		if perr := r.pause(ctx, c.opts.MaxBackoff); perr != nil {
 			return c.masterFailure(ctx, r, "connect")
 		}
 	}
@@ -97,7 +97,7 @@ func (c *Client) callMaster(ctx context.Context, what string,
 			continue
 		}
 		hinted = false
-		if perr := r.pause(ctx, 0); perr != nil {
+		if perr := r.pause(ctx, c.opts.MaxBackoff); perr != nil {
 			return c.masterFailure(ctx, r, what)
 		}
 	}
@@ -129,9 +129,7 @@ func (c *Client) callMasterOnce(ctx context.Context, r *retry,
 	if cerr == nil {
 		return nil
 	}
-	if ctx.Err() == nil || !cerr.local {
-		r.failed("master "+addr, cerr)
-	}
+	r.failed(ctx, "master "+addr, cerr)
 	switch {
 	case cerr.code == status.NotTheLeader:
 		hint := cerr.fault.Leader.GetAddress()
@@ -139,7 +137,7 @@ func (c *Client) callMasterOnce(ctx context.Context, r *retry,
 			hint = ""
 		}
 		c.masters.lost(addr, hint)
-	case cerr.unreachable() && ctx.Err() == nil: // not so where it's the caller who ran out of time
+	case (cerr.unreachable() || cerr.code == status.TimedOut) && ctx.Err() == nil: // not so where the caller ran out of time
 		c.masters.lost(addr, "")
 	}
 	return cerr

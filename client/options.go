@@ -35,7 +35,7 @@ type Options struct {
 	// Scanner's Next. Default: 30 s.
 	Timeout time.Duration
 	// AttemptTimeout bounds one try of an operation at one server, so that a server that has gone silent costs no more
-	// than this before another is asked. Default: 10 s.
+	// than this before another is asked. A write that only takes long is not hurt: sent again, it joins itself. Default: 5 s.
 	AttemptTimeout time.Duration
 	// MinBackoff and MaxBackoff bound the pauses between tries. They double from one to the other, with jitter, but stay
 	// below 100 ms while a tablet has no leader. Default: 10 ms and 500 ms.
@@ -63,7 +63,7 @@ func (o Options) withDefaults() Options {
 	}
 	setDefault(&o.MaxMessageSize, DefaultMaxMessageSize)
 	setDefault(&o.Timeout, 30*time.Second)
-	setDefault(&o.AttemptTimeout, 10*time.Second)
+	setDefault(&o.AttemptTimeout, 5*time.Second)
 	setDefault(&o.MinBackoff, 10*time.Millisecond)
 	setDefault(&o.MaxBackoff, 500*time.Millisecond)
 	return o

@@ -41,10 +41,12 @@ const maxTargetsNamed = 8
 
 func (c *Client) newRetry() *retry { return &retry{c: c, began: time.Now(), delay: c.opts.MinBackoff} }
 
-// failed notes a try.
-func (r *retry) failed(target string, err *callError) {
+// failed notes a try. One that was cut off by ctx's own end tells less than the one before it did.
+func (r *retry) failed(ctx context.Context, target string, err *callError) {
 	r.tries++
-	r.last = err.fault
+	if r.last == nil || ctx.Err() == nil || !err.local {
+		r.last = err.fault
+	}
 	r.executed = r.executed || err.executed()
 	for _, t := range r.targets {
 		if t == target {
@@ -59,12 +61,9 @@ func (r *retry) failed(target string, err *callError) {
 // blocked notes why no try could be made.
 func (r *retry) blocked(err error) { r.last = err }
 
-// pause waits for the next try: a random part, at least half, of a delay that doubles each time up to limit (0: the
-// client's MaxBackoff), or the server's wish when it has one. It fails when ctx ends or the client is closed.
+// pause waits for the next try: a random part, at least half, of a delay that doubles each time up to limit, or the server's
+// wish when it has one. It fails when ctx ends or the client is closed.
 func (r *retry) pause(ctx context.Context, limit time.Duration) error {
-	if limit == 0 || limit > r.c.opts.MaxBackoff {
-		limit = r.c.opts.MaxBackoff
-	}
 	d := min(r.delay, limit)
 	r.delay = min(2*r.delay, r.c.opts.MaxBackoff)
 	d -= rand.N(d/2 + 1)

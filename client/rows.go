@@ -2,14 +2,10 @@ package client
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/schema"
@@ -20,7 +16,8 @@ import (
 // Its owner calls Release once, when done with Record and all that was taken from it. To keep the record, or one of its
 // columns, beyond that, Retain it first and Release it later.
 type Batch struct {
-	// Record holds the columns in the order asked for; nil with CountOnly.
+	// Record holds the columns in the order asked for; nil with CountOnly. Their Arrow types: integers, floats and bool as
+	// their like; string as utf8, binary as binary, unixtime_micros as timestamp[us, UTC].
 	Record arrow.RecordBatch
 	// Rows is the number of rows.
 	Rows int
@@ -56,7 +53,8 @@ func (b *Batch) Value(column, row int) Value {
 	case *array.Int8:
 		return schema.IntValue(int64(a.Value(row)))
 	case *array.String:
-		return schema.BytesValue([]byte(a.Value(row)))
+		start := a.ValueOffset(row) - a.ValueOffset(0)
+		return schema.BytesValue(a.ValueBytes()[start : start+a.ValueLen(row)])
 	case *array.Binary:
 		return schema.BytesValue(a.Value(row))
 	case *array.Float64:
@@ -69,30 +67,31 @@ func (b *Batch) Value(column, row int) Value {
 		return schema.IntValue(int64(a.Value(row)))
 	case *array.Date32:
 		return schema.IntValue(int64(a.Value(row)))
+	case *array.Decimal128:
+		n := a.Value(row)
+		if b.Column(column).Type != schema.Decimal128 {
+			return schema.IntValue(int64(n.LowBits()))
+		}
+		cell := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), n.LowBits())
+		return schema.BytesValue(binary.LittleEndian.AppendUint64(cell, uint64(n.HighBits())))
 	}
 	return schema.BytesValue([]byte(a.ValueStr(row)))
 }
 
 // decodeBatch turns an answer with at least one row into a batch, without copying the columns. It takes at most the
 // answer's NumRows from the record.
-func decodeBatch(s *schema.Schema, positions []int, resp *nyalav1.ScanResponse) (*Batch, error) {
-	b := &Batch{Rows: int(resp.GetNumRows()), schema: s, positions: positions}
-	if len(positions) == 0 {
+func decodeBatch(spec *scanSpec, resp *nyalav1.ScanResponse) (*Batch, error) {
+	b := &Batch{Rows: int(resp.GetNumRows()), schema: spec.schema, positions: spec.positions}
+	if len(spec.positions) == 0 {
 		return b, nil
 	}
-	rec, err := decodeIPC(resp.GetArrowIpc())
+	rec, err := decodeIPC(spec.arrow, resp.GetArrowIpc())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the Arrow stream is damaged: %w", err)
 	}
-	switch {
-	case int(rec.NumCols()) != len(positions):
-		err = fmt.Errorf("the server sent %d columns, asked for were %d", rec.NumCols(), len(positions))
-	case rec.NumRows() < int64(b.Rows):
-		err = fmt.Errorf("the server sent %d rows and said %d", rec.NumRows(), b.Rows)
-	}
-	if err != nil {
+	if rec.NumRows() < int64(b.Rows) {
 		rec.Release()
-		return nil, err
+		return nil, fmt.Errorf("the server sent %d rows and said %d", rec.NumRows(), b.Rows)
 	}
 	if rec.NumRows() > int64(b.Rows) {
 		cut := rec.NewSlice(0, int64(b.Rows))
@@ -102,68 +101,3 @@ func decodeBatch(s *schema.Schema, positions []int, resp *nyalav1.ScanResponse) 
 	b.Record = rec
 	return b, nil
 }
-
-// decodeIPC returns the one record batch of an Arrow IPC stream. The record's buffers are parts of data.
-func decodeIPC(data []byte) (rec arrow.RecordBatch, err error) {
-	reader, err := ipc.NewReaderFromMessageReader(&messages{data: data})
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Release()
-	if !reader.Next() {
-		if err := reader.Err(); err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		return nil, errors.New("the Arrow stream holds no record batch")
-	}
-	rec = reader.RecordBatch()
-	rec.Retain()
-	return rec, nil
-}
-
-// messages reads an IPC stream that lies in memory, message by message, without copying.
-type messages struct {
-	data []byte
-}
-
-const continuation = 0xffffffff
-
-// Message returns the next message, io.EOF at the end.
-func (m *messages) Message() (msg *ipc.Message, err error) {
-	defer func() {
-		if p := recover(); p != nil { // the metadata reader's way to say that offsets lead nowhere
-			msg, err = nil, fmt.Errorf("the Arrow stream's metadata is damaged: %v", p)
-		}
-	}()
-	if len(m.data) == 0 {
-		return nil, io.EOF
-	}
-	if len(m.data) < 8 || binary.LittleEndian.Uint32(m.data) != continuation {
-		return nil, errors.New("the Arrow stream is damaged: no message where one should be")
-	}
-	size := uint64(binary.LittleEndian.Uint32(m.data[4:]))
-	m.data = m.data[8:]
-	if size == 0 {
-		m.data = nil
-		return nil, io.EOF
-	}
-	if size < 4 || size > uint64(len(m.data)) {
-		return nil, fmt.Errorf("the Arrow stream is damaged: metadata of %d bytes in %d", size, len(m.data))
-	}
-	meta := m.data[:size:size]
-	msg = ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(nil))
-	n := msg.BodyLen()
-	m.data = m.data[size:]
-	if n < 0 || n > int64(len(m.data)) {
-		return nil, fmt.Errorf("the Arrow stream is damaged: a body of %d bytes in %d", n, len(m.data))
-	}
-	msg = ipc.NewMessage(memory.NewBufferBytes(meta), memory.NewBufferBytes(m.data[:n:n]))
-	m.data = m.data[n:]
-	return msg, nil
-}
-
-// Retain and Release have nothing to count: the garbage collector owns the memory.
-func (m *messages) Retain() {}
-
-// Release does nothing.
-func (m *messages) Release() {}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 
+	"github.com/apache/arrow-go/v18/arrow"
+
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/status"
@@ -57,8 +59,10 @@ type ScanOptions struct {
 // scanSpec is ScanOptions, checked, in the form that requests take.
 type scanSpec struct {
 	options    ScanOptions
+	schema     *schema.Schema
 	columns    []string
 	positions  []int
+	arrow      *arrow.Schema // of the columns
 	predicates []*nyalav1.Predicate
 }
 
@@ -79,7 +83,7 @@ func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
 		return fault("CountOnly returns no columns, but %d are asked for", len(o.Columns))
 	}
 	o.BatchSizeBytes = min(o.BatchSizeBytes, t.c.opts.MaxMessageSize/4)
-	spec := &scanSpec{options: o}
+	spec := &scanSpec{options: o, schema: t.schema}
 	if !o.CountOnly {
 		spec.columns = o.Columns
 		if len(spec.columns) == 0 {
@@ -98,6 +102,7 @@ func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
 		}
 		spec.positions = append(spec.positions, i)
 	}
+	spec.arrow = arrowSchema(t.schema, spec.positions)
 	for _, p := range o.Predicates {
 		if _, err := p.Bind(t.schema); err != nil {
 			return nil, status.Wrap(status.CodeOf(err), err, "scan of table %q", t.info.Name)
@@ -263,7 +268,7 @@ func (s *Scanner) endTablet() {
 
 // batch decodes an answer.
 func (s *Scanner) batch(resp *nyalav1.ScanResponse) (*Batch, error) {
-	b, err := decodeBatch(s.t.schema, s.spec.positions, resp)
+	b, err := decodeBatch(s.spec, resp)
 	if err != nil {
 		return nil, status.Wrap(status.Corruption, err, "scan of table %q", s.t.info.Name)
 	}

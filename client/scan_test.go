@@ -545,3 +545,30 @@ func TestNextAgain(t *testing.T) {
 		t.Errorf("rows %v", list)
 	}
 }
+
+// TestDamagedAnswer: what a scan couldn't go on from is an error, not a gap later on.
+func TestDamagedAnswer(t *testing.T) {
+	c := newFakeCluster(t, 1, 1)
+	cl := c.connect(Options{})
+	table := c.createTable(cl, oneTablet("t", 1))
+	fill(t, table, 30)
+	for want, damage := range map[string]func(*nyalav1.ScanResponse){
+		"names no snapshot":           func(r *nyalav1.ScanResponse) { r.SnapshotTimestamp = 0 },
+		"has rows but no last key":    func(r *nyalav1.ScanResponse) { r.LastPrimaryKey = nil },
+		"the Arrow stream is damaged": func(r *nyalav1.ScanResponse) { r.ArrowIpc = nil },
+		"7 rows and said 8":           func(r *nyalav1.ScanResponse) { r.NumRows++ },
+	} {
+		c.change(func() { c.answer = damage })
+		sc, err := table.Scan(t.Context(), ScanOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = sc.Next(t.Context())
+		if CodeOf(err) != CodeCorruption || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if _, again := sc.Next(t.Context()); !errors.Is(again, err) {
+			t.Errorf("then %v", again)
+		}
+	}
+}

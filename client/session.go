@@ -51,10 +51,10 @@ type Session struct {
 
 	mu       sync.Mutex
 	closed   bool
-	applied  uint64 // operations taken so far
-	buffered int    // bytes
-	tables   map[*Table]*tableBuffer
-	order    []*tabletBuffer // those with operations, in the order of their first
+	applied  uint64                  // operations taken so far
+	buffered int                     // bytes
+	tables   map[*Table]*tableBuffer // those written to since the last flush
+	order    []*tabletBuffer         // those with operations, in the order of their first
 	free     map[*Table][]*batch
 	lastTS   Timestamp
 }

@@ -104,9 +104,7 @@ func (s *Session) drop() (bytes int) {
 		}
 	}
 	s.order, s.buffered = nil, 0
-	for _, tb := range s.tables {
-		clear(tb.tablets)
-	}
+	clear(s.tables)
 	return bytes
 }
 

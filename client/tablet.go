@@ -22,7 +22,7 @@ type tablet struct {
 	replicas []replica // replaced as a whole, never changed
 	// leader is the server that was last seen to lead, or is said to; "": nobody knows.
 	leader string
-	term   uint64 // of the hint that named leader
+	term   uint64 // the highest in which a leader was named
 	// gone: the master no longer lists the tablet.
 	gone    bool
 	expires time.Time
@@ -64,7 +64,7 @@ func (t *tablet) update(locations []*nyalav1.ReplicaLocation, expires time.Time)
 		return slices.ContainsFunc(replicas, func(r replica) bool { return r.server == server })
 	}
 	if t.leader == "" || !known(t.leader) {
-		t.leader, t.term = leader, 0
+		t.leader = leader
 	}
 }
 
@@ -92,9 +92,7 @@ func (t *tablet) expired() bool {
 func (t *tablet) led(server string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.leader != server {
-		t.leader, t.term = server, 0
-	}
+	t.leader = server
 }
 
 // notLed notes that a server doesn't lead, or can't be reached.
@@ -118,7 +116,7 @@ func (t *tablet) hint(from string, leader *nyalav1.Peer, term uint64) bool {
 		return false
 	}
 	news := t.leader != server
-	t.leader, t.term = server, term
+	t.leader, t.term = server, max(t.term, term)
 	i := slices.IndexFunc(t.replicas, func(r replica) bool { return r.server == server })
 	if i < 0 && leader.GetAddress() != "" { // the config has changed since the master told us
 		t.replicas = append(slices.Clip(t.replicas), replica{server: server, addr: leader.GetAddress(), id: leader.GetReplicaId()})

@@ -57,31 +57,39 @@ func (ts *tabletScan) next(ctx context.Context) (*nyalav1.ScanResponse, error) {
 		resp, verdict, err := ts.once(ctx, r, tried)
 		switch {
 		case err == nil:
-			ts.accept(resp)
+			if err := ts.accept(resp); err != nil {
+				return nil, err
+			}
 			return resp, nil
 		case verdict == giveUp:
 			return nil, err
 		case verdict == nextReplica && ctx.Err() == nil:
 			continue
 		}
-		limit := leaderlessBackoff
-		if verdict == sameReplica {
-			limit = 0
-		} else if ctx.Err() == nil {
+		if verdict != sameReplica && ctx.Err() == nil {
 			ts.t.locations.refresh(ts.tablet)
 		}
-		if perr := r.pause(ctx, limit); perr != nil {
+		if perr := r.pause(ctx, verdict.pauseLimit(c)); perr != nil {
 			return nil, r.failure(ctx, fmt.Sprintf("scan tablet %s of table %q", ts.tablet.id, ts.t.info.Name))
 		}
 		clear(tried)
 	}
 }
 
-// accept takes over what an answer says about where the scan is.
-func (ts *tabletScan) accept(resp *nyalav1.ScanResponse) {
+// accept takes over what an answer says about where the scan is. An answer that leaves that open is refused: the scan could
+// not go on elsewhere.
+func (ts *tabletScan) accept(resp *nyalav1.ScanResponse) *Error {
 	if !ts.opened {
+		if ts.snapshot == 0 {
+			ts.snapshot = Timestamp(resp.GetSnapshotTimestamp())
+		}
+		if ts.snapshot == 0 {
+			return ts.corrupt("it names no snapshot")
+		}
 		ts.opened = true
-		ts.snapshot = Timestamp(resp.GetSnapshotTimestamp())
+	}
+	if resp.GetNumRows() > 0 && resp.LastPrimaryKey == nil {
+		return ts.corrupt("it has rows but no last key")
 	}
 	if n := ts.limit - ts.rows; ts.limit > 0 && resp.GetNumRows() > n {
 		resp.NumRows = n // decodeBatch cuts the rows
@@ -91,17 +99,19 @@ func (ts *tabletScan) accept(resp *nyalav1.ScanResponse) {
 		ts.lastKey = resp.LastPrimaryKey
 	}
 	ts.t.c.ObserveTimestamp(Timestamp(resp.GetPropagatedTimestamp()))
-	more := resp.GetHasMoreResults()
-	if ts.limit > 0 && ts.rows >= ts.limit {
-		if more {
+	if full := ts.limit > 0 && ts.rows >= ts.limit; full || !resp.GetHasMoreResults() {
+		if resp.GetHasMoreResults() {
 			ts.close()
 		}
-		more = false
-	}
-	if !more {
 		ts.finished = true
 		ts.scannerID = nil
 	}
+	return nil
+}
+
+func (ts *tabletScan) corrupt(what string) *Error {
+	return status.New(status.Corruption, "scan tablet %s of table %q: the answer of server %s (%s) is damaged: %s",
+		ts.tablet.id, ts.t.info.Name, ts.server.server, ts.server.addr, what)
 }
 
 // once tries one server: the one with the open scanner, else a replica that this round hasn't tried.
@@ -146,7 +156,7 @@ func (ts *tabletScan) once(ctx context.Context, r *retry, tried map[string]bool)
 		return resp, giveUp, nil
 	}
 	cerr := asCallError(err)
-	r.failed(fmt.Sprintf("server %s (%s)", ts.server.server, ts.server.addr), cerr)
+	r.failed(ctx, fmt.Sprintf("server %s (%s)", ts.server.server, ts.server.addr), cerr)
 	ts.scannerID = nil // whatever it was, its answer may be lost: another scanner goes on after the last row that came
 	if ctx.Err() != nil {
 		return nil, nextRound, cerr.fault // the caller ran out of time: that says nothing about the server
@@ -235,39 +245,16 @@ func (ts *tabletScan) noReplica(ctx context.Context, tried int) (verdict, *Error
 	return nextRound, e
 }
 
-// judge learns from an error and says how to go on.
+// judge says how to go on after an error of the server that the scan is at.
 func (ts *tabletScan) judge(err *callError, opening bool, tried map[string]bool) verdict {
-	c, server := ts.t.c, ts.server.server
-	c.logger.Debug("scan failed at a replica", "tablet_id", ts.tablet.id, "server_id", server, "code", err.code, "err", err.fault)
-	switch err.code {
-	case status.NotTheLeader:
-		ts.tablet.hint(server, err.fault.Leader, err.fault.Term)
-		tried[server] = true
-		return nextReplica
-	case status.ScannerExpired, status.InvalidScanCallSeqID:
-		if opening {
-			return giveUp
-		}
+	if !opening && (err.code == status.ScannerExpired || err.code == status.InvalidScanCallSeqID) {
 		return nextReplica // the same server is as good as any
-	case status.TabletNotFound, status.TabletNotRunning, status.TabletFailed, status.WrongServerID, status.Clock:
-		ts.tablet.notLed(server)
-		tried[server] = true
-		return nextReplica
-	case status.TooBusy:
-		return sameReplica
-	default:
 	}
-	switch {
-	case c.isClosed():
-		return giveUp
-	case err.local && (err.code == status.Aborted || err.code == status.TimedOut), err.unreachable():
-		ts.tablet.notLed(server)
-		tried[server] = true
-		return nextReplica
-	case err.retriable():
-		return sameReplica
+	v := ts.t.c.judge(ts.tablet, ts.server, err)
+	if v == nextReplica {
+		tried[ts.server.server] = true
 	}
-	return giveUp
+	return v
 }
 
 // close lets the server forget the open scanner; nobody waits for it.

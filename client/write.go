@@ -36,29 +36,16 @@ func (c *Client) write(ctx context.Context, w writeCall) (*nyalav1.WriteResponse
 		case verdict == nextReplica && ctx.Err() == nil:
 			continue
 		}
-		limit := leaderlessBackoff
-		if verdict == sameReplica {
-			limit = 0
-		} else if ctx.Err() == nil {
+		if verdict != sameReplica && ctx.Err() == nil {
 			w.table.locations.refresh(w.tablet)
 		}
-		if perr := r.pause(ctx, limit); perr != nil {
+		if perr := r.pause(ctx, verdict.pauseLimit(c)); perr != nil {
 			what := fmt.Sprintf("write to tablet %s of table %q", w.tablet.id, w.table.info.Name)
 			return nil, &writeError{fault: r.failure(ctx, what), unknown: r.executed}
 		}
 		clear(tried)
 	}
 }
-
-// verdict says what to do after a try that failed.
-type verdict int
-
-const (
-	giveUp      verdict = iota // the error is final
-	nextReplica                // another one may do, at once
-	nextRound                  // all have been tried: pause, then begin again with what has been learned meanwhile
-	sameReplica                // it was the right one, but busy: pause
-)
 
 // writeOnce tries one replica that this round hasn't tried yet.
 func (c *Client) writeOnce(ctx context.Context, r *retry, w writeCall, seq uint64, tried map[string]bool) (*nyalav1.WriteResponse, verdict, *Error) {
@@ -96,35 +83,9 @@ func (c *Client) writeOnce(ctx context.Context, r *retry, w writeCall, seq uint6
 		return resp, giveUp, nil
 	}
 	cerr := asCallError(err)
-	r.failed(fmt.Sprintf("server %s (%s)", target.server, target.addr), cerr)
+	r.failed(ctx, fmt.Sprintf("server %s (%s)", target.server, target.addr), cerr)
 	if ctx.Err() != nil {
 		return nil, nextRound, cerr.fault // the caller ran out of time: that says nothing about the server
 	}
-	return nil, c.judgeWrite(w.tablet, target, cerr), cerr.fault
-}
-
-// judgeWrite learns from a write's error and says how to go on.
-func (c *Client) judgeWrite(t *tablet, target replica, err *callError) verdict {
-	c.logger.Debug("write failed at a replica", "tablet_id", t.id, "server_id", target.server, "code", err.code, "err", err.fault)
-	switch err.code {
-	case status.NotTheLeader:
-		t.hint(target.server, err.fault.Leader, err.fault.Term)
-		return nextReplica
-	case status.TabletNotFound, status.TabletNotRunning, status.TabletFailed, status.WrongServerID, status.Clock:
-		t.notLed(target.server)
-		return nextReplica
-	case status.TooBusy, status.OutOfSpace:
-		return sameReplica
-	default:
-	}
-	switch {
-	case c.isClosed():
-		return giveUp
-	case err.local && (err.code == status.Aborted || err.code == status.TimedOut), err.unreachable():
-		t.notLed(target.server)
-		return nextReplica
-	case err.retriable():
-		return sameReplica
-	}
-	return giveUp
+	return nil, c.judge(w.tablet, target, cerr), cerr.fault
 }
