@@ -1428,14 +1428,15 @@ func (x *TabletReport) GetSequence() uint32 {
 }
 
 type TSHeartbeatRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	Incarnation   uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // new at each start, rising
-	Registration  *TSRegistration        `protobuf:"bytes,3,opt,name=registration,proto3" json:"registration,omitempty"`
-	Report        *TabletReport          `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"` // absent: nothing changed
-	Clock         uint64                 `protobuf:"fixed64,5,opt,name=clock,proto3" json:"clock,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	ServerId       string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Incarnation    uint64                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // new at each start, rising
+	Registration   *TSRegistration        `protobuf:"bytes,3,opt,name=registration,proto3" json:"registration,omitempty"`
+	Report         *TabletReport          `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"` // absent: nothing changed
+	Clock          uint64                 `protobuf:"fixed64,5,opt,name=clock,proto3" json:"clock,omitempty"`
+	ServersVersion uint64                 `protobuf:"varint,6,opt,name=servers_version,json=serversVersion,proto3" json:"servers_version,omitempty"` // of the list of servers that the sender has
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TSHeartbeatRequest) Reset() {
@@ -1503,19 +1504,90 @@ func (x *TSHeartbeatRequest) GetClock() uint64 {
 	return 0
 }
 
+func (x *TSHeartbeatRequest) GetServersVersion() uint64 {
+	if x != nil {
+		return x.ServersVersion
+	}
+	return 0
+}
+
+// ServerAddress is a server of the cluster, whatever its role.
+type ServerAddress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	RpcAddress    string                 `protobuf:"bytes,2,opt,name=rpc_address,json=rpcAddress,proto3" json:"rpc_address,omitempty"`
+	Master        bool                   `protobuf:"varint,3,opt,name=master,proto3" json:"master,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerAddress) Reset() {
+	*x = ServerAddress{}
+	mi := &file_nyala_v1_master_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerAddress) ProtoMessage() {}
+
+func (x *ServerAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerAddress.ProtoReflect.Descriptor instead.
+func (*ServerAddress) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ServerAddress) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *ServerAddress) GetRpcAddress() string {
+	if x != nil {
+		return x.RpcAddress
+	}
+	return ""
+}
+
+func (x *ServerAddress) GetMaster() bool {
+	if x != nil {
+		return x.Master
+	}
+	return false
+}
+
 type TSHeartbeatResponse struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId       string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Leader          bool                   `protobuf:"varint,2,opt,name=leader,proto3" json:"leader,omitempty"` // this master leads
 	NeedsFullReport bool                   `protobuf:"varint,3,opt,name=needs_full_report,json=needsFullReport,proto3" json:"needs_full_report,omitempty"`
 	Clock           uint64                 `protobuf:"fixed64,4,opt,name=clock,proto3" json:"clock,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// All servers of the cluster that are alive, where the sender's list is an older one.
+	Servers        []*ServerAddress `protobuf:"bytes,5,rep,name=servers,proto3" json:"servers,omitempty"`
+	ServersVersion uint64           `protobuf:"varint,6,opt,name=servers_version,json=serversVersion,proto3" json:"servers_version,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *TSHeartbeatResponse) Reset() {
 	*x = TSHeartbeatResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[25]
+	mi := &file_nyala_v1_master_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1599,7 @@ func (x *TSHeartbeatResponse) String() string {
 func (*TSHeartbeatResponse) ProtoMessage() {}
 
 func (x *TSHeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[25]
+	mi := &file_nyala_v1_master_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1612,7 @@ func (x *TSHeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TSHeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*TSHeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{25}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TSHeartbeatResponse) GetClusterId() string {
@@ -1571,6 +1643,20 @@ func (x *TSHeartbeatResponse) GetClock() uint64 {
 	return 0
 }
 
+func (x *TSHeartbeatResponse) GetServers() []*ServerAddress {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
+func (x *TSHeartbeatResponse) GetServersVersion() uint64 {
+	if x != nil {
+		return x.ServersVersion
+	}
+	return 0
+}
+
 type CreateTableRequest_HashByName struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Columns       []string               `protobuf:"bytes,1,rep,name=columns,proto3" json:"columns,omitempty"`
@@ -1582,7 +1668,7 @@ type CreateTableRequest_HashByName struct {
 
 func (x *CreateTableRequest_HashByName) Reset() {
 	*x = CreateTableRequest_HashByName{}
-	mi := &file_nyala_v1_master_proto_msgTypes[26]
+	mi := &file_nyala_v1_master_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1594,7 +1680,7 @@ func (x *CreateTableRequest_HashByName) String() string {
 func (*CreateTableRequest_HashByName) ProtoMessage() {}
 
 func (x *CreateTableRequest_HashByName) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[26]
+	mi := &file_nyala_v1_master_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,19 +1822,27 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\x04full\x18\x01 \x01(\bR\x04full\x121\n" +
 	"\aupdated\x18\x02 \x03(\v2\x17.nyala.v1.ReplicaStatusR\aupdated\x12,\n" +
 	"\x12removed_tablet_ids\x18\x03 \x03(\tR\x10removedTabletIds\x12\x1a\n" +
-	"\bsequence\x18\x04 \x01(\rR\bsequence\"\xd7\x01\n" +
+	"\bsequence\x18\x04 \x01(\rR\bsequence\"\x80\x02\n" +
 	"\x12TSHeartbeatRequest\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\x12<\n" +
 	"\fregistration\x18\x03 \x01(\v2\x18.nyala.v1.TSRegistrationR\fregistration\x12.\n" +
 	"\x06report\x18\x04 \x01(\v2\x16.nyala.v1.TabletReportR\x06report\x12\x14\n" +
-	"\x05clock\x18\x05 \x01(\x06R\x05clock\"\x8e\x01\n" +
+	"\x05clock\x18\x05 \x01(\x06R\x05clock\x12'\n" +
+	"\x0fservers_version\x18\x06 \x01(\x04R\x0eserversVersion\"e\n" +
+	"\rServerAddress\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1f\n" +
+	"\vrpc_address\x18\x02 \x01(\tR\n" +
+	"rpcAddress\x12\x16\n" +
+	"\x06master\x18\x03 \x01(\bR\x06master\"\xea\x01\n" +
 	"\x13TSHeartbeatResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\bR\x06leader\x12*\n" +
 	"\x11needs_full_report\x18\x03 \x01(\bR\x0fneedsFullReport\x12\x14\n" +
-	"\x05clock\x18\x04 \x01(\x06R\x05clock*v\n" +
+	"\x05clock\x18\x04 \x01(\x06R\x05clock\x121\n" +
+	"\aservers\x18\x05 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\x12'\n" +
+	"\x0fservers_version\x18\x06 \x01(\x04R\x0eserversVersion*v\n" +
 	"\n" +
 	"TableState\x12\x1b\n" +
 	"\x17TABLE_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
@@ -1780,7 +1874,7 @@ func file_nyala_v1_master_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_master_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_master_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_nyala_v1_master_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_nyala_v1_master_proto_goTypes = []any{
 	(TableState)(0),                       // 0: nyala.v1.TableState
 	(*MasterInfo)(nil),                    // 1: nyala.v1.MasterInfo
@@ -1808,59 +1902,61 @@ var file_nyala_v1_master_proto_goTypes = []any{
 	(*TSRegistration)(nil),                // 23: nyala.v1.TSRegistration
 	(*TabletReport)(nil),                  // 24: nyala.v1.TabletReport
 	(*TSHeartbeatRequest)(nil),            // 25: nyala.v1.TSHeartbeatRequest
-	(*TSHeartbeatResponse)(nil),           // 26: nyala.v1.TSHeartbeatResponse
-	(*CreateTableRequest_HashByName)(nil), // 27: nyala.v1.CreateTableRequest.HashByName
-	(Role)(0),                             // 28: nyala.v1.Role
-	(*Schema)(nil),                        // 29: nyala.v1.Schema
-	(*PartitionSchema)(nil),               // 30: nyala.v1.PartitionSchema
-	(*Partition)(nil),                     // 31: nyala.v1.Partition
-	(*ReplicaStatus)(nil),                 // 32: nyala.v1.ReplicaStatus
+	(*ServerAddress)(nil),                 // 26: nyala.v1.ServerAddress
+	(*TSHeartbeatResponse)(nil),           // 27: nyala.v1.TSHeartbeatResponse
+	(*CreateTableRequest_HashByName)(nil), // 28: nyala.v1.CreateTableRequest.HashByName
+	(Role)(0),                             // 29: nyala.v1.Role
+	(*Schema)(nil),                        // 30: nyala.v1.Schema
+	(*PartitionSchema)(nil),               // 31: nyala.v1.PartitionSchema
+	(*Partition)(nil),                     // 32: nyala.v1.Partition
+	(*ReplicaStatus)(nil),                 // 33: nyala.v1.ReplicaStatus
 }
 var file_nyala_v1_master_proto_depIdxs = []int32{
-	28, // 0: nyala.v1.MasterInfo.role:type_name -> nyala.v1.Role
+	29, // 0: nyala.v1.MasterInfo.role:type_name -> nyala.v1.Role
 	1,  // 1: nyala.v1.GetClusterInfoResponse.masters:type_name -> nyala.v1.MasterInfo
-	29, // 2: nyala.v1.CreateTableRequest.schema:type_name -> nyala.v1.Schema
-	27, // 3: nyala.v1.CreateTableRequest.hash:type_name -> nyala.v1.CreateTableRequest.HashByName
+	30, // 2: nyala.v1.CreateTableRequest.schema:type_name -> nyala.v1.Schema
+	28, // 3: nyala.v1.CreateTableRequest.hash:type_name -> nyala.v1.CreateTableRequest.HashByName
 	4,  // 4: nyala.v1.IsCreateTableDoneRequest.table:type_name -> nyala.v1.TableIdentifier
 	4,  // 5: nyala.v1.DeleteTableRequest.table:type_name -> nyala.v1.TableIdentifier
 	0,  // 6: nyala.v1.TableInfo.state:type_name -> nyala.v1.TableState
 	12, // 7: nyala.v1.ListTablesResponse.tables:type_name -> nyala.v1.TableInfo
 	4,  // 8: nyala.v1.GetTableRequest.table:type_name -> nyala.v1.TableIdentifier
 	12, // 9: nyala.v1.GetTableResponse.table:type_name -> nyala.v1.TableInfo
-	29, // 10: nyala.v1.GetTableResponse.schema:type_name -> nyala.v1.Schema
-	30, // 11: nyala.v1.GetTableResponse.partition_schema:type_name -> nyala.v1.PartitionSchema
+	30, // 10: nyala.v1.GetTableResponse.schema:type_name -> nyala.v1.Schema
+	31, // 11: nyala.v1.GetTableResponse.partition_schema:type_name -> nyala.v1.PartitionSchema
 	4,  // 12: nyala.v1.GetTableLocationsRequest.table:type_name -> nyala.v1.TableIdentifier
-	28, // 13: nyala.v1.ReplicaLocation.role:type_name -> nyala.v1.Role
-	31, // 14: nyala.v1.TabletLocations.partition:type_name -> nyala.v1.Partition
+	29, // 13: nyala.v1.ReplicaLocation.role:type_name -> nyala.v1.Role
+	32, // 14: nyala.v1.TabletLocations.partition:type_name -> nyala.v1.Partition
 	17, // 15: nyala.v1.TabletLocations.replicas:type_name -> nyala.v1.ReplicaLocation
 	18, // 16: nyala.v1.GetTableLocationsResponse.tablets:type_name -> nyala.v1.TabletLocations
 	21, // 17: nyala.v1.ListTabletServersResponse.servers:type_name -> nyala.v1.TabletServerInfo
-	32, // 18: nyala.v1.TabletReport.updated:type_name -> nyala.v1.ReplicaStatus
+	33, // 18: nyala.v1.TabletReport.updated:type_name -> nyala.v1.ReplicaStatus
 	23, // 19: nyala.v1.TSHeartbeatRequest.registration:type_name -> nyala.v1.TSRegistration
 	24, // 20: nyala.v1.TSHeartbeatRequest.report:type_name -> nyala.v1.TabletReport
-	2,  // 21: nyala.v1.MasterService.GetClusterInfo:input_type -> nyala.v1.GetClusterInfoRequest
-	5,  // 22: nyala.v1.MasterService.CreateTable:input_type -> nyala.v1.CreateTableRequest
-	7,  // 23: nyala.v1.MasterService.IsCreateTableDone:input_type -> nyala.v1.IsCreateTableDoneRequest
-	9,  // 24: nyala.v1.MasterService.DeleteTable:input_type -> nyala.v1.DeleteTableRequest
-	11, // 25: nyala.v1.MasterService.ListTables:input_type -> nyala.v1.ListTablesRequest
-	14, // 26: nyala.v1.MasterService.GetTable:input_type -> nyala.v1.GetTableRequest
-	16, // 27: nyala.v1.MasterService.GetTableLocations:input_type -> nyala.v1.GetTableLocationsRequest
-	20, // 28: nyala.v1.MasterService.ListTabletServers:input_type -> nyala.v1.ListTabletServersRequest
-	25, // 29: nyala.v1.MasterService.TSHeartbeat:input_type -> nyala.v1.TSHeartbeatRequest
-	3,  // 30: nyala.v1.MasterService.GetClusterInfo:output_type -> nyala.v1.GetClusterInfoResponse
-	6,  // 31: nyala.v1.MasterService.CreateTable:output_type -> nyala.v1.CreateTableResponse
-	8,  // 32: nyala.v1.MasterService.IsCreateTableDone:output_type -> nyala.v1.IsCreateTableDoneResponse
-	10, // 33: nyala.v1.MasterService.DeleteTable:output_type -> nyala.v1.DeleteTableResponse
-	13, // 34: nyala.v1.MasterService.ListTables:output_type -> nyala.v1.ListTablesResponse
-	15, // 35: nyala.v1.MasterService.GetTable:output_type -> nyala.v1.GetTableResponse
-	19, // 36: nyala.v1.MasterService.GetTableLocations:output_type -> nyala.v1.GetTableLocationsResponse
-	22, // 37: nyala.v1.MasterService.ListTabletServers:output_type -> nyala.v1.ListTabletServersResponse
-	26, // 38: nyala.v1.MasterService.TSHeartbeat:output_type -> nyala.v1.TSHeartbeatResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	26, // 21: nyala.v1.TSHeartbeatResponse.servers:type_name -> nyala.v1.ServerAddress
+	2,  // 22: nyala.v1.MasterService.GetClusterInfo:input_type -> nyala.v1.GetClusterInfoRequest
+	5,  // 23: nyala.v1.MasterService.CreateTable:input_type -> nyala.v1.CreateTableRequest
+	7,  // 24: nyala.v1.MasterService.IsCreateTableDone:input_type -> nyala.v1.IsCreateTableDoneRequest
+	9,  // 25: nyala.v1.MasterService.DeleteTable:input_type -> nyala.v1.DeleteTableRequest
+	11, // 26: nyala.v1.MasterService.ListTables:input_type -> nyala.v1.ListTablesRequest
+	14, // 27: nyala.v1.MasterService.GetTable:input_type -> nyala.v1.GetTableRequest
+	16, // 28: nyala.v1.MasterService.GetTableLocations:input_type -> nyala.v1.GetTableLocationsRequest
+	20, // 29: nyala.v1.MasterService.ListTabletServers:input_type -> nyala.v1.ListTabletServersRequest
+	25, // 30: nyala.v1.MasterService.TSHeartbeat:input_type -> nyala.v1.TSHeartbeatRequest
+	3,  // 31: nyala.v1.MasterService.GetClusterInfo:output_type -> nyala.v1.GetClusterInfoResponse
+	6,  // 32: nyala.v1.MasterService.CreateTable:output_type -> nyala.v1.CreateTableResponse
+	8,  // 33: nyala.v1.MasterService.IsCreateTableDone:output_type -> nyala.v1.IsCreateTableDoneResponse
+	10, // 34: nyala.v1.MasterService.DeleteTable:output_type -> nyala.v1.DeleteTableResponse
+	13, // 35: nyala.v1.MasterService.ListTables:output_type -> nyala.v1.ListTablesResponse
+	15, // 36: nyala.v1.MasterService.GetTable:output_type -> nyala.v1.GetTableResponse
+	19, // 37: nyala.v1.MasterService.GetTableLocations:output_type -> nyala.v1.GetTableLocationsResponse
+	22, // 38: nyala.v1.MasterService.ListTabletServers:output_type -> nyala.v1.ListTabletServersResponse
+	27, // 39: nyala.v1.MasterService.TSHeartbeat:output_type -> nyala.v1.TSHeartbeatResponse
+	31, // [31:40] is the sub-list for method output_type
+	22, // [22:31] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_master_proto_init() }
@@ -1876,7 +1972,7 @@ func file_nyala_v1_master_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_master_proto_rawDesc), len(file_nyala_v1_master_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

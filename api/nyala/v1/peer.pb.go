@@ -153,6 +153,7 @@ type PeerBatch struct {
 	Clock         uint64                 `protobuf:"fixed64,1,opt,name=clock,proto3" json:"clock,omitempty"`  // the sender's hybrid clock when the batch left
 	Fenced        bool                   `protobuf:"varint,2,opt,name=fenced,proto3" json:"fenced,omitempty"` // the sender's clock isn't trusted: its clock is not to be taken over
 	Messages      []*GroupMessage        `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`
+	Beat          *Beat                  `protobuf:"bytes,4,opt,name=beat,proto3" json:"beat,omitempty"` // on the control channel, once per interval and pair of servers
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -208,6 +209,107 @@ func (x *PeerBatch) GetMessages() []*GroupMessage {
 	return nil
 }
 
+func (x *PeerBatch) GetBeat() *Beat {
+	if x != nil {
+		return x.Beat
+	}
+	return nil
+}
+
+// Beat is what a server tells another about its clock: enough for both to know how far their clocks are apart, as in NTP. Times
+// are nanoseconds.
+type Beat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sent          int64                  `protobuf:"fixed64,1,opt,name=sent,proto3" json:"sent,omitempty"` // the sender's CLOCK_BOOTTIME as the beat left; the receiver only sends it back
+	Wall          int64                  `protobuf:"fixed64,2,opt,name=wall,proto3" json:"wall,omitempty"` // the sender's wall clock at the same moment, good or bad
+	MaxError      int64                  `protobuf:"varint,3,opt,name=max_error,json=maxError,proto3" json:"max_error,omitempty"`
+	Verdict       uint32                 `protobuf:"varint,4,opt,name=verdict,proto3" json:"verdict,omitempty"` // internal/clock's numbers
+	State         uint32                 `protobuf:"varint,5,opt,name=state,proto3" json:"state,omitempty"`
+	Echo          int64                  `protobuf:"fixed64,6,opt,name=echo,proto3" json:"echo,omitempty"`                         // sent of the last beat that came from the receiver; 0: none
+	EchoWall      int64                  `protobuf:"fixed64,7,opt,name=echo_wall,json=echoWall,proto3" json:"echo_wall,omitempty"` // the sender's wall clock as that one came
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beat) Reset() {
+	*x = Beat{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beat) ProtoMessage() {}
+
+func (x *Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
+func (*Beat) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Beat) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Beat) GetWall() int64 {
+	if x != nil {
+		return x.Wall
+	}
+	return 0
+}
+
+func (x *Beat) GetMaxError() int64 {
+	if x != nil {
+		return x.MaxError
+	}
+	return 0
+}
+
+func (x *Beat) GetVerdict() uint32 {
+	if x != nil {
+		return x.Verdict
+	}
+	return 0
+}
+
+func (x *Beat) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *Beat) GetEcho() int64 {
+	if x != nil {
+		return x.Echo
+	}
+	return 0
+}
+
+func (x *Beat) GetEchoWall() int64 {
+	if x != nil {
+		return x.EchoWall
+	}
+	return 0
+}
+
 // GroupMessage is one message of one group, to one replica.
 type GroupMessage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -230,7 +332,7 @@ type GroupMessage struct {
 
 func (x *GroupMessage) Reset() {
 	*x = GroupMessage{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[2]
+	mi := &file_nyala_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -242,7 +344,7 @@ func (x *GroupMessage) String() string {
 func (*GroupMessage) ProtoMessage() {}
 
 func (x *GroupMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[2]
+	mi := &file_nyala_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -255,7 +357,7 @@ func (x *GroupMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupMessage.ProtoReflect.Descriptor instead.
 func (*GroupMessage) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{2}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GroupMessage) GetTabletId() []byte {
@@ -383,7 +485,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[3]
+	mi := &file_nyala_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +497,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[3]
+	mi := &file_nyala_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +510,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{3}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CloseRequest) GetTerm() uint64 {
@@ -436,7 +538,7 @@ type ClosePromise struct {
 
 func (x *ClosePromise) Reset() {
 	*x = ClosePromise{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[4]
+	mi := &file_nyala_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +550,7 @@ func (x *ClosePromise) String() string {
 func (*ClosePromise) ProtoMessage() {}
 
 func (x *ClosePromise) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[4]
+	mi := &file_nyala_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +563,7 @@ func (x *ClosePromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosePromise.ProtoReflect.Descriptor instead.
 func (*ClosePromise) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ClosePromise) GetTerm() uint64 {
@@ -495,7 +597,7 @@ type CloseQuestion struct {
 
 func (x *CloseQuestion) Reset() {
 	*x = CloseQuestion{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[5]
+	mi := &file_nyala_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -507,7 +609,7 @@ func (x *CloseQuestion) String() string {
 func (*CloseQuestion) ProtoMessage() {}
 
 func (x *CloseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[5]
+	mi := &file_nyala_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -520,7 +622,7 @@ func (x *CloseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseQuestion.ProtoReflect.Descriptor instead.
 func (*CloseQuestion) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CloseQuestion) GetTimestamp() uint64 {
@@ -542,7 +644,7 @@ type ClosedTimestamp struct {
 
 func (x *ClosedTimestamp) Reset() {
 	*x = ClosedTimestamp{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[6]
+	mi := &file_nyala_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +656,7 @@ func (x *ClosedTimestamp) String() string {
 func (*ClosedTimestamp) ProtoMessage() {}
 
 func (x *ClosedTimestamp) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[6]
+	mi := &file_nyala_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +669,7 @@ func (x *ClosedTimestamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedTimestamp.ProtoReflect.Descriptor instead.
 func (*ClosedTimestamp) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ClosedTimestamp) GetTerm() uint64 {
@@ -604,7 +706,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[7]
+	mi := &file_nyala_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +718,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[7]
+	mi := &file_nyala_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +731,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ExchangeRequest) GetFrame() isExchangeRequest_Frame {
@@ -686,7 +788,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +800,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +813,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExchangeResponse) GetFrame() isExchangeResponse_Frame {
@@ -766,11 +868,20 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12 \n" +
 	"\vincarnation\x18\x03 \x01(\x04R\vincarnation\x12/\n" +
 	"\achannel\x18\x04 \x01(\x0e2\x15.nyala.v1.PeerChannelR\achannel\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\"m\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\"\x91\x01\n" +
 	"\tPeerBatch\x12\x14\n" +
 	"\x05clock\x18\x01 \x01(\x06R\x05clock\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x122\n" +
-	"\bmessages\x18\x03 \x03(\v2\x16.nyala.v1.GroupMessageR\bmessages\"\xfe\x02\n" +
+	"\bmessages\x18\x03 \x03(\v2\x16.nyala.v1.GroupMessageR\bmessages\x12\"\n" +
+	"\x04beat\x18\x04 \x01(\v2\x0e.nyala.v1.BeatR\x04beat\"\xac\x01\n" +
+	"\x04Beat\x12\x12\n" +
+	"\x04sent\x18\x01 \x01(\x10R\x04sent\x12\x12\n" +
+	"\x04wall\x18\x02 \x01(\x10R\x04wall\x12\x1b\n" +
+	"\tmax_error\x18\x03 \x01(\x03R\bmaxError\x12\x18\n" +
+	"\averdict\x18\x04 \x01(\rR\averdict\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\rR\x05state\x12\x12\n" +
+	"\x04echo\x18\x06 \x01(\x10R\x04echo\x12\x1b\n" +
+	"\techo_wall\x18\a \x01(\x10R\bechoWall\"\xfe\x02\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -823,37 +934,39 @@ func file_nyala_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_nyala_v1_peer_proto_goTypes = []any{
 	(PeerChannel)(0),         // 0: nyala.v1.PeerChannel
 	(*PeerHello)(nil),        // 1: nyala.v1.PeerHello
 	(*PeerBatch)(nil),        // 2: nyala.v1.PeerBatch
-	(*GroupMessage)(nil),     // 3: nyala.v1.GroupMessage
-	(*CloseRequest)(nil),     // 4: nyala.v1.CloseRequest
-	(*ClosePromise)(nil),     // 5: nyala.v1.ClosePromise
-	(*CloseQuestion)(nil),    // 6: nyala.v1.CloseQuestion
-	(*ClosedTimestamp)(nil),  // 7: nyala.v1.ClosedTimestamp
-	(*ExchangeRequest)(nil),  // 8: nyala.v1.ExchangeRequest
-	(*ExchangeResponse)(nil), // 9: nyala.v1.ExchangeResponse
+	(*Beat)(nil),             // 3: nyala.v1.Beat
+	(*GroupMessage)(nil),     // 4: nyala.v1.GroupMessage
+	(*CloseRequest)(nil),     // 5: nyala.v1.CloseRequest
+	(*ClosePromise)(nil),     // 6: nyala.v1.ClosePromise
+	(*CloseQuestion)(nil),    // 7: nyala.v1.CloseQuestion
+	(*ClosedTimestamp)(nil),  // 8: nyala.v1.ClosedTimestamp
+	(*ExchangeRequest)(nil),  // 9: nyala.v1.ExchangeRequest
+	(*ExchangeResponse)(nil), // 10: nyala.v1.ExchangeResponse
 }
 var file_nyala_v1_peer_proto_depIdxs = []int32{
 	0,  // 0: nyala.v1.PeerHello.channel:type_name -> nyala.v1.PeerChannel
-	3,  // 1: nyala.v1.PeerBatch.messages:type_name -> nyala.v1.GroupMessage
-	4,  // 2: nyala.v1.GroupMessage.close_request:type_name -> nyala.v1.CloseRequest
-	5,  // 3: nyala.v1.GroupMessage.close_promise:type_name -> nyala.v1.ClosePromise
-	6,  // 4: nyala.v1.GroupMessage.close_question:type_name -> nyala.v1.CloseQuestion
-	7,  // 5: nyala.v1.GroupMessage.closed:type_name -> nyala.v1.ClosedTimestamp
-	1,  // 6: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
-	2,  // 7: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
-	1,  // 8: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
-	2,  // 9: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
-	8,  // 10: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
-	9,  // 11: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	4,  // 1: nyala.v1.PeerBatch.messages:type_name -> nyala.v1.GroupMessage
+	3,  // 2: nyala.v1.PeerBatch.beat:type_name -> nyala.v1.Beat
+	5,  // 3: nyala.v1.GroupMessage.close_request:type_name -> nyala.v1.CloseRequest
+	6,  // 4: nyala.v1.GroupMessage.close_promise:type_name -> nyala.v1.ClosePromise
+	7,  // 5: nyala.v1.GroupMessage.close_question:type_name -> nyala.v1.CloseQuestion
+	8,  // 6: nyala.v1.GroupMessage.closed:type_name -> nyala.v1.ClosedTimestamp
+	1,  // 7: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
+	2,  // 8: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
+	1,  // 9: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
+	2,  // 10: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
+	9,  // 11: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
+	10, // 12: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_peer_proto_init() }
@@ -861,18 +974,18 @@ func file_nyala_v1_peer_proto_init() {
 	if File_nyala_v1_peer_proto != nil {
 		return
 	}
-	file_nyala_v1_peer_proto_msgTypes[2].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[3].OneofWrappers = []any{
 		(*GroupMessage_Raft)(nil),
 		(*GroupMessage_CloseRequest)(nil),
 		(*GroupMessage_ClosePromise)(nil),
 		(*GroupMessage_CloseQuestion)(nil),
 		(*GroupMessage_Closed)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[7].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[8].OneofWrappers = []any{
 		(*ExchangeRequest_Hello)(nil),
 		(*ExchangeRequest_Batch)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[8].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[9].OneofWrappers = []any{
 		(*ExchangeResponse_Hello)(nil),
 		(*ExchangeResponse_Batch)(nil),
 	}
@@ -882,7 +995,7 @@ func file_nyala_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_peer_proto_rawDesc), len(file_nyala_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

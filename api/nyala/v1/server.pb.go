@@ -403,6 +403,484 @@ func (x *DumpWALResponse) GetEntries() []*WALEntry {
 	return nil
 }
 
+type GetClockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetClockRequest) Reset() {
+	*x = GetClockRequest{}
+	mi := &file_nyala_v1_server_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetClockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetClockRequest) ProtoMessage() {}
+
+func (x *GetClockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetClockRequest.ProtoReflect.Descriptor instead.
+func (*GetClockRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{5}
+}
+
+// ClockPeer is another server's clock as this one sees it.
+type ClockPeer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	OffsetUsec    int64                  `protobuf:"zigzag64,2,opt,name=offset_usec,json=offsetUsec,proto3" json:"offset_usec,omitempty"` // its wall clock less ours
+	BoundUsec     int64                  `protobuf:"varint,3,opt,name=bound_usec,json=boundUsec,proto3" json:"bound_usec,omitempty"`      // of the offset's error
+	AgeMs         uint64                 `protobuf:"varint,4,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`                  // of the last beat
+	Verdict       string                 `protobuf:"bytes,5,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	State         string                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
+	Known         bool                   `protobuf:"varint,7,opt,name=known,proto3" json:"known,omitempty"` // an offset has been measured
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockPeer) Reset() {
+	*x = ClockPeer{}
+	mi := &file_nyala_v1_server_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockPeer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockPeer) ProtoMessage() {}
+
+func (x *ClockPeer) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockPeer.ProtoReflect.Descriptor instead.
+func (*ClockPeer) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ClockPeer) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *ClockPeer) GetOffsetUsec() int64 {
+	if x != nil {
+		return x.OffsetUsec
+	}
+	return 0
+}
+
+func (x *ClockPeer) GetBoundUsec() int64 {
+	if x != nil {
+		return x.BoundUsec
+	}
+	return 0
+}
+
+func (x *ClockPeer) GetAgeMs() uint64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
+func (x *ClockPeer) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *ClockPeer) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ClockPeer) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+type GetClockResponse struct {
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	State                  string                 `protobuf:"bytes,1,opt,name=state,proto3" json:"state,omitempty"`   // open, held, fenced
+	Reason                 string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why no timestamps are given out
+	Verdict                string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Detection              bool                   `protobuf:"varint,4,opt,name=detection,proto3" json:"detection,omitempty"`
+	Source                 string                 `protobuf:"bytes,5,opt,name=source,proto3" json:"source,omitempty"`
+	Extrapolating          bool                   `protobuf:"varint,6,opt,name=extrapolating,proto3" json:"extrapolating,omitempty"`
+	MaxErrorUsec           int64                  `protobuf:"varint,7,opt,name=max_error_usec,json=maxErrorUsec,proto3" json:"max_error_usec,omitempty"`
+	DisplacedUsec          int64                  `protobuf:"zigzag64,8,opt,name=displaced_usec,json=displacedUsec,proto3" json:"displaced_usec,omitempty"`
+	WallMinusMonotonicUsec int64                  `protobuf:"zigzag64,9,opt,name=wall_minus_monotonic_usec,json=wallMinusMonotonicUsec,proto3" json:"wall_minus_monotonic_usec,omitempty"`
+	Latest                 uint64                 `protobuf:"fixed64,10,opt,name=latest,proto3" json:"latest,omitempty"`
+	Now                    uint64                 `protobuf:"fixed64,11,opt,name=now,proto3" json:"now,omitempty"`
+	Mark                   uint64                 `protobuf:"fixed64,12,opt,name=mark,proto3" json:"mark,omitempty"`
+	Promise                uint64                 `protobuf:"fixed64,13,opt,name=promise,proto3" json:"promise,omitempty"`
+	Opinion                string                 `protobuf:"bytes,14,opt,name=opinion,proto3" json:"opinion,omitempty"` // of the other servers
+	Peers                  []*ClockPeer           `protobuf:"bytes,15,rep,name=peers,proto3" json:"peers,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *GetClockResponse) Reset() {
+	*x = GetClockResponse{}
+	mi := &file_nyala_v1_server_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetClockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetClockResponse) ProtoMessage() {}
+
+func (x *GetClockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetClockResponse.ProtoReflect.Descriptor instead.
+func (*GetClockResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetClockResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GetClockResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *GetClockResponse) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *GetClockResponse) GetDetection() bool {
+	if x != nil {
+		return x.Detection
+	}
+	return false
+}
+
+func (x *GetClockResponse) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *GetClockResponse) GetExtrapolating() bool {
+	if x != nil {
+		return x.Extrapolating
+	}
+	return false
+}
+
+func (x *GetClockResponse) GetMaxErrorUsec() int64 {
+	if x != nil {
+		return x.MaxErrorUsec
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetDisplacedUsec() int64 {
+	if x != nil {
+		return x.DisplacedUsec
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetWallMinusMonotonicUsec() int64 {
+	if x != nil {
+		return x.WallMinusMonotonicUsec
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetLatest() uint64 {
+	if x != nil {
+		return x.Latest
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetNow() uint64 {
+	if x != nil {
+		return x.Now
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetMark() uint64 {
+	if x != nil {
+		return x.Mark
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetPromise() uint64 {
+	if x != nil {
+		return x.Promise
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetOpinion() string {
+	if x != nil {
+		return x.Opinion
+	}
+	return ""
+}
+
+func (x *GetClockResponse) GetPeers() []*ClockPeer {
+	if x != nil {
+		return x.Peers
+	}
+	return nil
+}
+
+type AcceptClockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"` // for the log: who says so
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptClockRequest) Reset() {
+	*x = AcceptClockRequest{}
+	mi := &file_nyala_v1_server_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptClockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptClockRequest) ProtoMessage() {}
+
+func (x *AcceptClockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptClockRequest.ProtoReflect.Descriptor instead.
+func (*AcceptClockRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *AcceptClockRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type AcceptClockResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptClockResponse) Reset() {
+	*x = AcceptClockResponse{}
+	mi := &file_nyala_v1_server_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptClockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptClockResponse) ProtoMessage() {}
+
+func (x *AcceptClockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptClockResponse.ProtoReflect.Descriptor instead.
+func (*AcceptClockResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{9}
+}
+
+// MockClockRequest sets the faults in force, absolutely: what isn't set is no fault. Durations are nanoseconds.
+type MockClockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Offset        int64                  `protobuf:"zigzag64,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	Suspended     int64                  `protobuf:"zigzag64,2,opt,name=suspended,proto3" json:"suspended,omitempty"`
+	LeaptAll      int64                  `protobuf:"zigzag64,3,opt,name=leapt_all,json=leaptAll,proto3" json:"leapt_all,omitempty"`
+	MaxError      int64                  `protobuf:"zigzag64,4,opt,name=max_error,json=maxError,proto3" json:"max_error,omitempty"`
+	Unsynced      bool                   `protobuf:"varint,5,opt,name=unsynced,proto3" json:"unsynced,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MockClockRequest) Reset() {
+	*x = MockClockRequest{}
+	mi := &file_nyala_v1_server_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MockClockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MockClockRequest) ProtoMessage() {}
+
+func (x *MockClockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MockClockRequest.ProtoReflect.Descriptor instead.
+func (*MockClockRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *MockClockRequest) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *MockClockRequest) GetSuspended() int64 {
+	if x != nil {
+		return x.Suspended
+	}
+	return 0
+}
+
+func (x *MockClockRequest) GetLeaptAll() int64 {
+	if x != nil {
+		return x.LeaptAll
+	}
+	return 0
+}
+
+func (x *MockClockRequest) GetMaxError() int64 {
+	if x != nil {
+		return x.MaxError
+	}
+	return 0
+}
+
+func (x *MockClockRequest) GetUnsynced() bool {
+	if x != nil {
+		return x.Unsynced
+	}
+	return false
+}
+
+type MockClockResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MockClockResponse) Reset() {
+	*x = MockClockResponse{}
+	mi := &file_nyala_v1_server_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MockClockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MockClockResponse) ProtoMessage() {}
+
+func (x *MockClockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_server_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MockClockResponse.ProtoReflect.Descriptor instead.
+func (*MockClockResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_server_proto_rawDescGZIP(), []int{11}
+}
+
 var File_nyala_v1_server_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_server_proto_rawDesc = "" +
@@ -433,15 +911,56 @@ const file_nyala_v1_server_proto_rawDesc = "" +
 	"\x06crc_ok\x18\x06 \x01(\bR\x05crcOk\x12\x14\n" +
 	"\x05value\x18\a \x01(\tR\x05value\"?\n" +
 	"\x0fDumpWALResponse\x12,\n" +
-	"\aentries\x18\x01 \x03(\v2\x12.nyala.v1.WALEntryR\aentries*`\n" +
+	"\aentries\x18\x01 \x03(\v2\x12.nyala.v1.WALEntryR\aentries\"\x11\n" +
+	"\x0fGetClockRequest\"\xc5\x01\n" +
+	"\tClockPeer\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1f\n" +
+	"\voffset_usec\x18\x02 \x01(\x12R\n" +
+	"offsetUsec\x12\x1d\n" +
+	"\n" +
+	"bound_usec\x18\x03 \x01(\x03R\tboundUsec\x12\x15\n" +
+	"\x06age_ms\x18\x04 \x01(\x04R\x05ageMs\x12\x18\n" +
+	"\averdict\x18\x05 \x01(\tR\averdict\x12\x14\n" +
+	"\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n" +
+	"\x05known\x18\a \x01(\bR\x05known\"\xdb\x03\n" +
+	"\x10GetClockResponse\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12\x1c\n" +
+	"\tdetection\x18\x04 \x01(\bR\tdetection\x12\x16\n" +
+	"\x06source\x18\x05 \x01(\tR\x06source\x12$\n" +
+	"\rextrapolating\x18\x06 \x01(\bR\rextrapolating\x12$\n" +
+	"\x0emax_error_usec\x18\a \x01(\x03R\fmaxErrorUsec\x12%\n" +
+	"\x0edisplaced_usec\x18\b \x01(\x12R\rdisplacedUsec\x129\n" +
+	"\x19wall_minus_monotonic_usec\x18\t \x01(\x12R\x16wallMinusMonotonicUsec\x12\x16\n" +
+	"\x06latest\x18\n" +
+	" \x01(\x06R\x06latest\x12\x10\n" +
+	"\x03now\x18\v \x01(\x06R\x03now\x12\x12\n" +
+	"\x04mark\x18\f \x01(\x06R\x04mark\x12\x18\n" +
+	"\apromise\x18\r \x01(\x06R\apromise\x12\x18\n" +
+	"\aopinion\x18\x0e \x01(\tR\aopinion\x12)\n" +
+	"\x05peers\x18\x0f \x03(\v2\x13.nyala.v1.ClockPeerR\x05peers\",\n" +
+	"\x12AcceptClockRequest\x12\x16\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x15\n" +
+	"\x13AcceptClockResponse\"\x9e\x01\n" +
+	"\x10MockClockRequest\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x12R\x06offset\x12\x1c\n" +
+	"\tsuspended\x18\x02 \x01(\x12R\tsuspended\x12\x1b\n" +
+	"\tleapt_all\x18\x03 \x01(\x12R\bleaptAll\x12\x1b\n" +
+	"\tmax_error\x18\x04 \x01(\x12R\bmaxError\x12\x1a\n" +
+	"\bunsynced\x18\x05 \x01(\bR\bunsynced\"\x13\n" +
+	"\x11MockClockResponse*`\n" +
 	"\n" +
 	"ServerRole\x12\x1b\n" +
 	"\x17SERVER_ROLE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12SERVER_ROLE_MASTER\x10\x01\x12\x1d\n" +
-	"\x19SERVER_ROLE_TABLET_SERVER\x10\x022\x97\x01\n" +
+	"\x19SERVER_ROLE_TABLET_SERVER\x10\x022\xec\x02\n" +
 	"\rServerService\x12D\n" +
 	"\tGetStatus\x12\x1a.nyala.v1.GetStatusRequest\x1a\x1b.nyala.v1.GetStatusResponse\x12@\n" +
-	"\aDumpWAL\x12\x18.nyala.v1.DumpWALRequest\x1a\x19.nyala.v1.DumpWALResponse0\x01B/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
+	"\aDumpWAL\x12\x18.nyala.v1.DumpWALRequest\x1a\x19.nyala.v1.DumpWALResponse0\x01\x12A\n" +
+	"\bGetClock\x12\x19.nyala.v1.GetClockRequest\x1a\x1a.nyala.v1.GetClockResponse\x12J\n" +
+	"\vAcceptClock\x12\x1c.nyala.v1.AcceptClockRequest\x1a\x1d.nyala.v1.AcceptClockResponse\x12D\n" +
+	"\tMockClock\x12\x1a.nyala.v1.MockClockRequest\x1a\x1b.nyala.v1.MockClockResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
 
 var (
 	file_nyala_v1_server_proto_rawDescOnce sync.Once
@@ -456,29 +975,43 @@ func file_nyala_v1_server_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_server_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_nyala_v1_server_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_nyala_v1_server_proto_goTypes = []any{
-	(ServerRole)(0),           // 0: nyala.v1.ServerRole
-	(*GetStatusRequest)(nil),  // 1: nyala.v1.GetStatusRequest
-	(*GetStatusResponse)(nil), // 2: nyala.v1.GetStatusResponse
-	(*DumpWALRequest)(nil),    // 3: nyala.v1.DumpWALRequest
-	(*WALEntry)(nil),          // 4: nyala.v1.WALEntry
-	(*DumpWALResponse)(nil),   // 5: nyala.v1.DumpWALResponse
-	(*OpId)(nil),              // 6: nyala.v1.OpId
+	(ServerRole)(0),             // 0: nyala.v1.ServerRole
+	(*GetStatusRequest)(nil),    // 1: nyala.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),   // 2: nyala.v1.GetStatusResponse
+	(*DumpWALRequest)(nil),      // 3: nyala.v1.DumpWALRequest
+	(*WALEntry)(nil),            // 4: nyala.v1.WALEntry
+	(*DumpWALResponse)(nil),     // 5: nyala.v1.DumpWALResponse
+	(*GetClockRequest)(nil),     // 6: nyala.v1.GetClockRequest
+	(*ClockPeer)(nil),           // 7: nyala.v1.ClockPeer
+	(*GetClockResponse)(nil),    // 8: nyala.v1.GetClockResponse
+	(*AcceptClockRequest)(nil),  // 9: nyala.v1.AcceptClockRequest
+	(*AcceptClockResponse)(nil), // 10: nyala.v1.AcceptClockResponse
+	(*MockClockRequest)(nil),    // 11: nyala.v1.MockClockRequest
+	(*MockClockResponse)(nil),   // 12: nyala.v1.MockClockResponse
+	(*OpId)(nil),                // 13: nyala.v1.OpId
 }
 var file_nyala_v1_server_proto_depIdxs = []int32{
-	0, // 0: nyala.v1.GetStatusResponse.role:type_name -> nyala.v1.ServerRole
-	6, // 1: nyala.v1.WALEntry.op_id:type_name -> nyala.v1.OpId
-	4, // 2: nyala.v1.DumpWALResponse.entries:type_name -> nyala.v1.WALEntry
-	1, // 3: nyala.v1.ServerService.GetStatus:input_type -> nyala.v1.GetStatusRequest
-	3, // 4: nyala.v1.ServerService.DumpWAL:input_type -> nyala.v1.DumpWALRequest
-	2, // 5: nyala.v1.ServerService.GetStatus:output_type -> nyala.v1.GetStatusResponse
-	5, // 6: nyala.v1.ServerService.DumpWAL:output_type -> nyala.v1.DumpWALResponse
-	5, // [5:7] is the sub-list for method output_type
-	3, // [3:5] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: nyala.v1.GetStatusResponse.role:type_name -> nyala.v1.ServerRole
+	13, // 1: nyala.v1.WALEntry.op_id:type_name -> nyala.v1.OpId
+	4,  // 2: nyala.v1.DumpWALResponse.entries:type_name -> nyala.v1.WALEntry
+	7,  // 3: nyala.v1.GetClockResponse.peers:type_name -> nyala.v1.ClockPeer
+	1,  // 4: nyala.v1.ServerService.GetStatus:input_type -> nyala.v1.GetStatusRequest
+	3,  // 5: nyala.v1.ServerService.DumpWAL:input_type -> nyala.v1.DumpWALRequest
+	6,  // 6: nyala.v1.ServerService.GetClock:input_type -> nyala.v1.GetClockRequest
+	9,  // 7: nyala.v1.ServerService.AcceptClock:input_type -> nyala.v1.AcceptClockRequest
+	11, // 8: nyala.v1.ServerService.MockClock:input_type -> nyala.v1.MockClockRequest
+	2,  // 9: nyala.v1.ServerService.GetStatus:output_type -> nyala.v1.GetStatusResponse
+	5,  // 10: nyala.v1.ServerService.DumpWAL:output_type -> nyala.v1.DumpWALResponse
+	8,  // 11: nyala.v1.ServerService.GetClock:output_type -> nyala.v1.GetClockResponse
+	10, // 12: nyala.v1.ServerService.AcceptClock:output_type -> nyala.v1.AcceptClockResponse
+	12, // 13: nyala.v1.ServerService.MockClock:output_type -> nyala.v1.MockClockResponse
+	9,  // [9:14] is the sub-list for method output_type
+	4,  // [4:9] is the sub-list for method input_type
+	4,  // [4:4] is the sub-list for extension type_name
+	4,  // [4:4] is the sub-list for extension extendee
+	0,  // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_server_proto_init() }
@@ -493,7 +1026,7 @@ func file_nyala_v1_server_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_server_proto_rawDesc), len(file_nyala_v1_server_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   5,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

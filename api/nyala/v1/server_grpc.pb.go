@@ -19,8 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ServerService_GetStatus_FullMethodName = "/nyala.v1.ServerService/GetStatus"
-	ServerService_DumpWAL_FullMethodName   = "/nyala.v1.ServerService/DumpWAL"
+	ServerService_GetStatus_FullMethodName   = "/nyala.v1.ServerService/GetStatus"
+	ServerService_DumpWAL_FullMethodName     = "/nyala.v1.ServerService/DumpWAL"
+	ServerService_GetClock_FullMethodName    = "/nyala.v1.ServerService/GetClock"
+	ServerService_AcceptClock_FullMethodName = "/nyala.v1.ServerService/AcceptClock"
+	ServerService_MockClock_FullMethodName   = "/nyala.v1.ServerService/MockClock"
 )
 
 // ServerServiceClient is the client API for ServerService service.
@@ -31,6 +34,11 @@ const (
 type ServerServiceClient interface {
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 	DumpWAL(ctx context.Context, in *DumpWALRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpWALResponse], error)
+	GetClock(ctx context.Context, in *GetClockRequest, opts ...grpc.CallOption) (*GetClockResponse, error)
+	// Takes the wall clock as it is for right, because an operator says so.
+	AcceptClock(ctx context.Context, in *AcceptClockRequest, opts ...grpc.CallOption) (*AcceptClockResponse, error)
+	// Lays faults over the readings of a server that was started with --time_source=mock; refused elsewhere.
+	MockClock(ctx context.Context, in *MockClockRequest, opts ...grpc.CallOption) (*MockClockResponse, error)
 }
 
 type serverServiceClient struct {
@@ -70,6 +78,36 @@ func (c *serverServiceClient) DumpWAL(ctx context.Context, in *DumpWALRequest, o
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ServerService_DumpWALClient = grpc.ServerStreamingClient[DumpWALResponse]
 
+func (c *serverServiceClient) GetClock(ctx context.Context, in *GetClockRequest, opts ...grpc.CallOption) (*GetClockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetClockResponse)
+	err := c.cc.Invoke(ctx, ServerService_GetClock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *serverServiceClient) AcceptClock(ctx context.Context, in *AcceptClockRequest, opts ...grpc.CallOption) (*AcceptClockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptClockResponse)
+	err := c.cc.Invoke(ctx, ServerService_AcceptClock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *serverServiceClient) MockClock(ctx context.Context, in *MockClockRequest, opts ...grpc.CallOption) (*MockClockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MockClockResponse)
+	err := c.cc.Invoke(ctx, ServerService_MockClock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ServerServiceServer is the server API for ServerService service.
 // All implementations must embed UnimplementedServerServiceServer
 // for forward compatibility.
@@ -78,6 +116,11 @@ type ServerService_DumpWALClient = grpc.ServerStreamingClient[DumpWALResponse]
 type ServerServiceServer interface {
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	DumpWAL(*DumpWALRequest, grpc.ServerStreamingServer[DumpWALResponse]) error
+	GetClock(context.Context, *GetClockRequest) (*GetClockResponse, error)
+	// Takes the wall clock as it is for right, because an operator says so.
+	AcceptClock(context.Context, *AcceptClockRequest) (*AcceptClockResponse, error)
+	// Lays faults over the readings of a server that was started with --time_source=mock; refused elsewhere.
+	MockClock(context.Context, *MockClockRequest) (*MockClockResponse, error)
 	mustEmbedUnimplementedServerServiceServer()
 }
 
@@ -93,6 +136,15 @@ func (UnimplementedServerServiceServer) GetStatus(context.Context, *GetStatusReq
 }
 func (UnimplementedServerServiceServer) DumpWAL(*DumpWALRequest, grpc.ServerStreamingServer[DumpWALResponse]) error {
 	return status.Error(codes.Unimplemented, "method DumpWAL not implemented")
+}
+func (UnimplementedServerServiceServer) GetClock(context.Context, *GetClockRequest) (*GetClockResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetClock not implemented")
+}
+func (UnimplementedServerServiceServer) AcceptClock(context.Context, *AcceptClockRequest) (*AcceptClockResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AcceptClock not implemented")
+}
+func (UnimplementedServerServiceServer) MockClock(context.Context, *MockClockRequest) (*MockClockResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MockClock not implemented")
 }
 func (UnimplementedServerServiceServer) mustEmbedUnimplementedServerServiceServer() {}
 func (UnimplementedServerServiceServer) testEmbeddedByValue()                       {}
@@ -144,6 +196,60 @@ func _ServerService_DumpWAL_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ServerService_DumpWALServer = grpc.ServerStreamingServer[DumpWALResponse]
 
+func _ServerService_GetClock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetClockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServiceServer).GetClock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ServerService_GetClock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServiceServer).GetClock(ctx, req.(*GetClockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ServerService_AcceptClock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptClockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServiceServer).AcceptClock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ServerService_AcceptClock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServiceServer).AcceptClock(ctx, req.(*AcceptClockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ServerService_MockClock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MockClockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ServerServiceServer).MockClock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ServerService_MockClock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ServerServiceServer).MockClock(ctx, req.(*MockClockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // ServerService_ServiceDesc is the grpc.ServiceDesc for ServerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -154,6 +260,18 @@ var ServerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _ServerService_GetStatus_Handler,
+		},
+		{
+			MethodName: "GetClock",
+			Handler:    _ServerService_GetClock_Handler,
+		},
+		{
+			MethodName: "AcceptClock",
+			Handler:    _ServerService_AcceptClock_Handler,
+		},
+		{
+			MethodName: "MockClock",
+			Handler:    _ServerService_MockClock_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

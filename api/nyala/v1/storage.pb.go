@@ -76,8 +76,12 @@ type WriteOp struct {
 	SchemaVersion uint32                 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
 	RowOperations *RowOperations         `protobuf:"bytes,2,opt,name=row_operations,json=rowOperations,proto3" json:"row_operations,omitempty"`
 	RequestId     *StoredRequestId       `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// How long the answer and the client are remembered, in the leader's word: what is forgotten is decided by the log alone,
+	// whatever the flags of the server that applies it. 0: the defaults of docs/format/store.md.
+	RememberResponsesUsec uint64 `protobuf:"varint,4,opt,name=remember_responses_usec,json=rememberResponsesUsec,proto3" json:"remember_responses_usec,omitempty"`
+	RememberClientsUsec   uint64 `protobuf:"varint,5,opt,name=remember_clients_usec,json=rememberClientsUsec,proto3" json:"remember_clients_usec,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *WriteOp) Reset() {
@@ -129,6 +133,20 @@ func (x *WriteOp) GetRequestId() *StoredRequestId {
 		return x.RequestId
 	}
 	return nil
+}
+
+func (x *WriteOp) GetRememberResponsesUsec() uint64 {
+	if x != nil {
+		return x.RememberResponsesUsec
+	}
+	return 0
+}
+
+func (x *WriteOp) GetRememberClientsUsec() uint64 {
+	if x != nil {
+		return x.RememberClientsUsec
+	}
+	return 0
 }
 
 // StoredRequestId is a RequestId as the log holds it.
@@ -512,12 +530,14 @@ var File_nyala_v1_storage_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
-	"\x16nyala/v1/storage.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\xaa\x01\n" +
+	"\x16nyala/v1/storage.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\x96\x02\n" +
 	"\aWriteOp\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12>\n" +
 	"\x0erow_operations\x18\x02 \x01(\v2\x17.nyala.v1.RowOperationsR\rrowOperations\x128\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\v2\x19.nyala.v1.StoredRequestIdR\trequestId\"|\n" +
+	"request_id\x18\x03 \x01(\v2\x19.nyala.v1.StoredRequestIdR\trequestId\x126\n" +
+	"\x17remember_responses_usec\x18\x04 \x01(\x04R\x15rememberResponsesUsec\x122\n" +
+	"\x15remember_clients_usec\x18\x05 \x01(\x04R\x13rememberClientsUsec\"|\n" +
 	"\x0fStoredRequestId\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\fR\bclientId\x12\x15\n" +
 	"\x06seq_no\x18\x02 \x01(\x04R\x05seqNo\x125\n" +
