@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The exit codes. They are part of what scripts rely on: docs/cli.md and nyala --help list them.
+// The exit codes. They are part of what scripts rely on: nyala --help lists them.
 const (
 	exitOK          = 0
 	exitFailed      = 1   // the command failed

@@ -143,8 +143,7 @@ func (p *walPrinter) print(e *nyalav1.WALEntry) error {
 			text := ts.String()
 			j.Timestamp = &text
 		}
-		if p.values {
-			value := e.GetValue()
+		if value := e.GetValue(); p.values || value != "" {
 			j.Value = &value
 		}
 		line, err := json.Marshal(j)
@@ -163,7 +162,7 @@ func (p *walPrinter) print(e *nyalav1.WALEntry) error {
 	}
 	line := fmt.Sprintf(walLine, e.GetTabletId(), fmt.Sprintf("%d.%d", e.GetOpId().GetTerm(), e.GetOpId().GetIndex()), e.GetKind(), ts,
 		fmt.Sprint(e.GetBytes()), crc)
-	if p.values && e.GetValue() != "" {
+	if (p.values || !e.GetCrcOk()) && e.GetValue() != "" {
 		line += "  " + printable(e.GetValue())
 	}
 	p.buf = append(append(p.buf, strings.TrimRight(line, " ")...), '\n')

@@ -26,7 +26,7 @@ func (a *app) dumpFolder(ctx context.Context, f walFlags, out *walPrinter) error
 		return fmt.Errorf("folder %s: %w", dir, err)
 	}
 	if !held {
-		return a.dumpFile(fs.WALPath(dir), f, out)
+		return a.dumpFile(ctx, fs.WALPath(dir), f, out)
 	}
 	instance, err := fs.Inspect(dir)
 	if err != nil {
