@@ -38,6 +38,11 @@ type pendingAppend struct {
 // known committed at a restart anyway. Its responses rest on what earlier appends hold, so they wait for those (I1).
 func (g *group) append(m *raftpb.Message, held []*raftpb.Message, highest hybridtime.Timestamp) {
 	q := &g.appends
+	if len(held) > 0 {
+		for i := range q.pending {
+			q.pending[i].held = nil // of an election before, which this one takes the place of
+		}
+	}
 	p := pendingAppend{responses: m.GetResponses(), held: held}
 	ents := m.GetEntries()
 	p.real = len(ents) > 0 || q.now.term != q.given.term || q.now.vote != q.given.vote
@@ -91,7 +96,9 @@ func (g *group) releaseFirst() {
 	g.appends.pending[0] = pendingAppend{}
 	g.appends.pending = g.appends.pending[1:]
 	for _, m := range p.held {
-		g.send(m)
+		if g.stillAsks(m) {
+			g.send(m)
+		}
 	}
 	for _, m := range p.responses {
 		if m.GetTo() != uint64(g.cfg.Replica) {
@@ -109,6 +116,15 @@ func (g *group) releaseFirst() {
 	if p.promise != nil {
 		g.promiseDurable(p.promise)
 	}
+}
+
+// stillAsks says whether a held vote request is of the election that this replica stands in now. Another one's would do no
+// harm, but it would disturb for nothing.
+func (g *group) stillAsks(m *raftpb.Message) bool {
+	if m.GetType() == raftpb.MsgPreVote {
+		return g.role == raft.StatePreCandidate && m.GetTerm() == uint64(g.term)+1
+	}
+	return g.role == raft.StateCandidate && m.GetTerm() == uint64(g.term)
 }
 
 // releaseAnswers and releaseOwn are mistakes that tests plant: what must wait for the log doesn't.

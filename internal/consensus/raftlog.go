@@ -2,6 +2,7 @@ package consensus
 
 import (
 	"fmt"
+	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -73,14 +74,18 @@ func (l startLog) check() error {
 	return nil
 }
 
-// confState is a config in raft's form.
+// confState is a config in raft's form. A learner that stands among the outgoing voters is one only once the joint config
+// is left.
 func confState(c *nyalav1.RaftConfig) *raftpb.ConfState {
-	cs := &raftpb.ConfState{AutoLeave: new(bool), VotersOutgoing: c.GetOutgoingVoters()}
+	cs := &raftpb.ConfState{AutoLeave: new(bool), VotersOutgoing: slices.Clone(c.GetOutgoingVoters())}
 	for _, p := range c.GetPeers() {
-		if p.GetLearner() {
-			cs.Learners = append(cs.Learners, p.GetReplicaId())
-		} else {
-			cs.Voters = append(cs.Voters, p.GetReplicaId())
+		switch id := p.GetReplicaId(); {
+		case !p.GetLearner():
+			cs.Voters = append(cs.Voters, id)
+		case slices.Contains(cs.VotersOutgoing, id):
+			cs.LearnersNext = append(cs.LearnersNext, id)
+		default:
+			cs.Learners = append(cs.Learners, id)
 		}
 	}
 	return cs

@@ -38,9 +38,9 @@ func (g *group) transferTo(to ident.ReplicaID, t Ticket) {
 			return
 		}
 	}
-	p := g.peer(to)
+	_, voter := g.voters.IDs()[uint64(to)]
 	switch {
-	case p == nil || p.GetLearner():
+	case !voter:
 		refuse(status.New(status.InvalidArgument, "tablet %s: replica %d is no voter", g.cfg.Tablet, to))
 		return
 	case to == g.cfg.Replica:

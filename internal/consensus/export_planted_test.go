@@ -1,0 +1,20 @@
+//go:build planted
+
+package consensus
+
+// Mistakes are the faults that can be planted in a Core, by name.
+var Mistakes = map[string]mistake{
+	"vote request before its commit":         mistakeVoteRequestEarly,
+	"answers before their commit":            mistakeAnswerEarly,
+	"leader counts itself before its commit": mistakeCountsItselfEarly,
+	"vote answer without the promise":        mistakePromiseNotInVote,
+	"promise not durable":                    mistakePromiseNotDurable,
+	"closed on a minority":                   mistakeCloseOnMinority,
+	"closed before an entry of its own term": mistakeCloseBeforeOwnTerm,
+	"promise for a term already left":        mistakePromiseAfterTerm,
+	"new leader doesn't begin past promises": mistakeFloorForgotten,
+	"read without a round":                   mistakeReadWithoutRound,
+}
+
+// Plant plants a mistake.
+func Plant(c *Core, m mistake) { c.mistakes |= m }
