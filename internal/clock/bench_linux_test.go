@@ -66,7 +66,7 @@ func benchClock(b *testing.B, detection string) *Clock {
 func callNow(c *Clock) func(int) {
 	return func(n int) {
 		for range n {
-			c.Now()
+			_, _ = c.Now()
 		}
 	}
 }
@@ -77,9 +77,9 @@ func kuduStyle(c *Clock) func(int) {
 		for range n {
 			var tx unix.Timex
 			var raw unix.Timespec
-			unix.Adjtimex(&tx)
-			unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &raw)
-			c.Now()
+			_, _ = unix.Adjtimex(&tx)
+			_ = unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &raw)
+			_, _ = c.Now()
 		}
 	}
 }
@@ -124,14 +124,14 @@ func BenchmarkNow(b *testing.B) {
 				b.ReportAllocs()
 				if goroutines == 1 {
 					for b.Loop() {
-						c.Now()
+						_, _ = c.Now()
 					}
 					return
 				}
 				b.SetParallelism(max(1, goroutines/runtime.GOMAXPROCS(0)))
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
-						c.Now()
+						_, _ = c.Now()
 					}
 				})
 			})
@@ -155,7 +155,7 @@ func BenchmarkUpdate(b *testing.B) {
 		ts, _ := c.Now()
 		b.ReportAllocs()
 		for b.Loop() {
-			c.Update(ts)
+			_ = c.Update(ts)
 		}
 	})
 	b.Run("ahead", func(b *testing.B) {
@@ -164,7 +164,7 @@ func BenchmarkUpdate(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			ts++
-			c.Update(ts)
+			_ = c.Update(ts)
 		}
 	})
 }

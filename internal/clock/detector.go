@@ -104,7 +104,7 @@ type Detector struct {
 // NewDetector returns a detector that begins with a look taken as good but for a displacement known from before.
 func NewDetector(threshold time.Duration, first Look, displaced time.Duration) *Detector {
 	d := &Detector{threshold: int64(threshold), last: first, anchor: first}
-	if first.Counters.OK {
+	if first.hasCounters() {
 		d.slept = first.Boot - first.Mono
 	}
 	d.w = first.Offset() - d.slept
@@ -187,7 +187,7 @@ func (d *Detector) Judge(l Look) Judgement {
 
 	// S only grows: the monotonic clock running ahead of CLOCK_BOOTTIME is a fault of the former, and shows in R.
 	slept := int64(0)
-	if l.Counters.OK && d.last.Counters.OK {
+	if l.hasCounters() && d.last.hasCounters() {
 		if s := l.Boot - l.Mono - d.slept; s > int64(noise)+l.Spread {
 			slept = s
 		}
@@ -204,7 +204,7 @@ func (d *Detector) Judge(l Look) Judgement {
 	drifted += d.excess + d.extra
 
 	j.WallMoved, j.MonoMoved = time.Duration(l.Wall-d.last.Wall), time.Duration(l.Mono-d.last.Mono)
-	if l.Counters.OK && d.last.Counters.OK {
+	if l.hasCounters() && d.last.hasCounters() {
 		j.MonoMoved = time.Duration(l.Raw - d.last.Raw)
 	}
 	j.Slept, j.Leap = time.Duration(slept), -leapSeconds(leap)
@@ -242,7 +242,7 @@ func (d *Detector) verdict(j *Judgement) Verdict {
 // drift puts into d.excess how far the monotonic clock has run from the raw counter since the anchor beyond what is
 // honest, and sets a new anchor from time to time.
 func (d *Detector) drift(l Look, j *Judgement) {
-	if !l.Counters.OK || !d.anchor.Counters.OK {
+	if !l.hasCounters() || !d.anchor.hasCounters() {
 		d.anchor = l
 		return
 	}
@@ -270,7 +270,7 @@ func (d *Detector) drift(l Look, j *Judgement) {
 // lapse returns the time since the last look if looks should have come in between.
 func (d *Detector) lapse(l Look) time.Duration {
 	passed := l.Mono - d.last.Mono
-	if l.Counters.OK && d.last.Counters.OK {
+	if l.hasCounters() && d.last.hasCounters() {
 		passed = min(passed, l.Raw-d.last.Raw) // what the monotonic clock has beyond the counter is drift's
 	}
 	if d.period == 0 || passed <= freshPeriods*d.period {

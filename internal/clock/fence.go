@@ -163,7 +163,10 @@ func (f *fence) stepFenced(s sighting) ruling {
 	long := s.later.Agree && s.now-f.rightSince >= int64(rightFor)
 	alone := s.later.Others == 0
 	// However right the clock may be, others would refuse what it gives out while it is behind the mark: it begins there.
-	if f.cause == causeBehind && s.behind < f.maxError {
+	if f.cause == causeBehind {
+		if s.behind >= f.maxError {
+			return ruling{}
+		}
 		f.cause = f.next
 	}
 	switch f.cause {
@@ -179,7 +182,7 @@ func (f *fence) stepFenced(s sighting) ruling {
 			f.open()
 			return ruling{trust: true, shownRight: s.j.Refused}
 		}
-	case causeJump, causePeers:
+	default: // a jump, or blame
 		switch {
 		case long:
 			f.open()

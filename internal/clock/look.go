@@ -25,6 +25,9 @@ type Look struct {
 // Offset is the wall clock minus the monotonic clock. A step of the wall clock or a suspend changes it, slewing doesn't.
 func (p Pair) Offset() int64 { return p.Wall - p.Mono }
 
+// hasCounters says whether the system's further clocks could be read.
+func (l *Look) hasCounters() bool { return l.OK }
+
 // takeLook reads all clocks. expected is the offset that the last good look had: one below it by more than noise is read
 // again. The kernel is asked where ask says so, or where the offset is not the expected one.
 func takeLook(src Source, expected int64, ask bool) Look {

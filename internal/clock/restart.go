@@ -38,7 +38,7 @@ func begin(s start) beginning {
 	}
 	off := time.Duration(s.first.Wall - m.wall)
 	b := beginning{next: causeUnknown}
-	sameBoot := m.bootID == s.bootID && s.bootID != [16]byte{} && s.first.Counters.OK
+	sameBoot := m.bootID == s.bootID && s.bootID != [16]byte{} && s.first.hasCounters()
 	passed := time.Duration(max(s.first.Boot-m.boot, 0)) // it never runs backwards, whatever it says
 	if sameBoot {
 		b.next, b.displaced = causeJump, off-passed

@@ -35,23 +35,33 @@ func TestRestart(t *testing.T) {
 		{"process down for an hour", 0, func(m *machine) { m.pass(time.Hour) }, "", nil},
 		{"process down for a suspend", 0, func(m *machine) { m.slept += int64(8 * time.Hour) }, "", nil},
 		{"wall 9 s behind the mark", 0, func(m *machine) { m.step -= int64(7 * time.Second) }, "", nil},
-		{"wall behind the mark", 0, func(m *machine) { m.step -= int64(20 * time.Second) }, "behind the clock mark",
-			func(m *machine) { m.step += int64(20 * time.Second) }},
-		{"wall years behind", 0, func(m *machine) { m.step -= int64(50 * 8766 * time.Hour) }, "behind the clock mark",
-			func(m *machine) { m.step += int64(50 * 8766 * time.Hour) }},
+		{
+			"wall behind the mark", 0, func(m *machine) { m.step -= int64(20 * time.Second) }, "behind the clock mark",
+			func(m *machine) { m.step += int64(20 * time.Second) },
+		},
+		{
+			"wall years behind", 0, func(m *machine) { m.step -= int64(50 * 8766 * time.Hour) }, "behind the clock mark",
+			func(m *machine) { m.step += int64(50 * 8766 * time.Hour) },
+		},
 		{"wall behind and the machine started anew a week later", 0, func(m *machine) {
 			m.off += int64(week)
 			m.step -= int64(2 * week)
 			m.boot++
 		}, "behind the clock mark", func(m *machine) { m.step += int64(2 * week) }},
-		{"wall stepped forward", 0, func(m *machine) { m.pass(time.Minute); m.step += int64(901 * time.Second) }, "jumped before this start",
-			func(m *machine) { m.step -= int64(901 * time.Second) }},
+		{
+			"wall stepped forward", 0, func(m *machine) { m.pass(time.Minute); m.step += int64(901 * time.Second) }, "jumped before this start",
+			func(m *machine) { m.step -= int64(901 * time.Second) },
+		},
 		{"wall stepped forward below the threshold", 0, func(m *machine) { m.step += int64(899 * time.Second) }, "", nil},
-		{"wall stepped back while down long", 0, func(m *machine) { m.pass(2 * time.Hour); m.step -= int64(time.Hour) }, "jumped before this start",
-			func(m *machine) { m.step += int64(time.Hour) }},
+		{
+			"wall stepped back while down long", 0, func(m *machine) { m.pass(2 * time.Hour); m.step -= int64(time.Hour) }, "jumped before this start",
+			func(m *machine) { m.step += int64(time.Hour) },
+		},
 		{"switched off for a week, alone", 0, func(m *machine) { m.off += int64(week); m.boot++ }, "", nil},
-		{"switched off for a week", 2, func(m *machine) { m.off += int64(week); m.boot++; m.kernel.Synced = false }, "started anew",
-			func(m *machine) { m.kernel.Synced = true }},
+		{
+			"switched off for a week", 2, func(m *machine) { m.off += int64(week); m.boot++; m.kernel.Synced = false }, "started anew",
+			func(m *machine) { m.kernel.Synced = true },
+		},
 		{"switched off for a week, source synchronised", 2, func(m *machine) { m.off += int64(week); m.boot++ }, "", nil},
 		{"switched off for a minute", 2, func(m *machine) { m.off += int64(time.Minute); m.boot++; m.kernel.Synced = false }, "", nil},
 	} {

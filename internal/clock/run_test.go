@@ -233,10 +233,10 @@ func TestOnAzure(t *testing.T) {
 			if r.Header.Get("Metadata") != "true" {
 				w.WriteHeader(http.StatusBadRequest)
 			}
-			io.WriteString(w, "AzurePublicCloud")
+			_, _ = io.WriteString(w, "AzurePublicCloud")
 		}, true},
 		{"another cloud", func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNotFound) }, false},
-		{"something else", func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "<html>") }, false},
+		{"something else", func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "<html>") }, false},
 		{"elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://192.0.2.1/", http.StatusFound)
 		}, false},

@@ -33,7 +33,7 @@ func (s *System) Discipline() Discipline {
 		MaxError: time.Duration(tx.Maxerror) * time.Microsecond,
 		EstError: time.Duration(tx.Esterror) * time.Microsecond,
 		FreqPPM:  float64(tx.Freq) / 65536,
-		Tick:     int64(tx.Tick),
+		Tick:     int64(tx.Tick), //nolint:unconvert // narrower on machines of 32 bits
 		State:    state,
 		Status:   tx.Status,
 		TAI:      int(tx.Tai),

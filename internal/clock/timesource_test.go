@@ -2,6 +2,7 @@ package clock
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -123,7 +124,7 @@ func TestWaitSynchronized(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := c.WaitSynchronized(ctx); err != context.Canceled {
+	if err := c.WaitSynchronized(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -22,8 +22,15 @@ func open(t *testing.T, cfg Config) *Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	t.Cleanup(func() { must(t, l.Close()) })
 	return l
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func reopen(t *testing.T, l *Layout, cfg Config) *Layout {
@@ -42,7 +49,7 @@ func mustFail(t *testing.T, cfg Config, words ...string) {
 	}
 	l, err := Open(cfg)
 	if err == nil {
-		l.Close()
+		_ = l.Close()
 		t.Fatalf("%+v was opened; want an error with %q", cfg, words)
 	}
 	for _, w := range words {
@@ -106,7 +113,7 @@ func TestDefaultDataDir(t *testing.T) {
 	if len(l.dirs) != 1 {
 		t.Fatalf("folders: %v", l.dirs)
 	}
-	l.Close()
+	must(t, l.Close())
 	mustFail(t, Config{WALDir: t.TempDir(), DataDirs: []string{dir, link}}, "given twice", link)
 }
 
@@ -125,15 +132,15 @@ func TestMistakes(t *testing.T) {
 			return Config{WALDir: f.a.WALDir, DataDirs: f.b.DataDirs}, []string{"two servers", f.a.WALDir, f.b.DataDirs[0]}
 		}},
 		{"WAL file gone", func(t *testing.T, f folders) (Config, []string) {
-			os.Remove(WALPath(f.a.WALDir))
+			must(t, os.Remove(WALPath(f.a.WALDir)))
 			return f.a, []string{"write-ahead log", "missing", WALPath(f.a.WALDir)}
 		}},
 		{"WAL folder gone", func(t *testing.T, f folders) (Config, []string) {
-			os.RemoveAll(f.a.WALDir)
+			must(t, os.RemoveAll(f.a.WALDir))
 			return f.a, []string{"write-ahead log", "missing", WALPath(f.a.WALDir)}
 		}},
 		{"store gone", func(t *testing.T, f folders) (Config, []string) {
-			os.Remove(StorePath(f.a.DataDirs[0]))
+			must(t, os.Remove(StorePath(f.a.DataDirs[0])))
 			return f.a, []string{"row store", "missing", StorePath(f.a.DataDirs[0])}
 		}},
 		{"data folders in another order", func(t *testing.T, f folders) (Config, []string) {
@@ -142,12 +149,12 @@ func TestMistakes(t *testing.T) {
 		}},
 		{"instance files gone", func(t *testing.T, f folders) (Config, []string) {
 			for _, d := range append(f.a.DataDirs, f.a.WALDir) {
-				os.Remove(InstancePath(d))
+				must(t, os.Remove(InstancePath(d)))
 			}
 			return f.a, []string{WALPath(f.a.WALDir), "is there but", InstancePath(f.a.WALDir)}
 		}},
 		{"instance file empty", func(t *testing.T, f folders) (Config, []string) {
-			os.Truncate(InstancePath(f.a.DataDirs[1]), 0)
+			must(t, os.Truncate(InstancePath(f.a.DataDirs[1]), 0))
 			return f.a, []string{InstancePath(f.a.DataDirs[1]), "damaged", "empty"}
 		}},
 		{"copies name two clusters", func(t *testing.T, f folders) (Config, []string) {
@@ -188,7 +195,7 @@ func TestMistakes(t *testing.T) {
 				if err := l.SetClusterID(clusterA); err != nil {
 					t.Fatal(err)
 				}
-				l.Close()
+				must(t, l.Close())
 			}
 			cfg, words := c.do(t, f)
 			before := snapshot(t, root)
@@ -222,7 +229,7 @@ func snapshot(t *testing.T, root string) string {
 func TestStrayFiles(t *testing.T) {
 	cfg := Config{WALDir: t.TempDir()}
 	l := open(t, cfg)
-	l.Close()
+	must(t, l.Close())
 	strays := []string{".DS_Store", "x.tmp", "instance.bak", "README"}
 	ours := []string{"instance.tmp", "wal.db.tmp"}
 	for _, name := range append(strays, ours...) {
@@ -284,14 +291,14 @@ func TestCrashBetweenFolders(t *testing.T) {
 	cfg := Config{WALDir: filepath.Join(root, "wal"), DataDirs: []string{filepath.Join(root, "d1"), filepath.Join(root, "d2")}}
 	dirs := append([]string{cfg.WALDir}, cfg.DataDirs...)
 	for reached := 1; reached <= len(dirs); reached++ {
-		os.RemoveAll(root)
+		must(t, os.RemoveAll(root))
 		l := open(t, cfg)
 		createStores(t, l)
 		old := l.Instance()
 		old.StoresCreated = false
 		changed := old
 		changed.ClusterID, changed.StoresCreated = clusterA, true
-		l.Close()
+		must(t, l.Close())
 		for i, dir := range dirs {
 			in := &old
 			if i < reached {
@@ -309,15 +316,15 @@ func TestCrashBetweenFolders(t *testing.T) {
 				t.Fatalf("after %d folders %s holds %+v: %v", reached, dir, in, err)
 			}
 		}
-		l.Close()
+		must(t, l.Close())
 	}
 	// A first start that reached one folder alone.
-	os.RemoveAll(root)
+	must(t, os.RemoveAll(root))
 	l := open(t, cfg)
 	in := l.Instance()
-	l.Close()
-	os.Remove(InstancePath(cfg.WALDir))
-	os.Remove(InstancePath(cfg.DataDirs[0]))
+	must(t, l.Close())
+	must(t, os.Remove(InstancePath(cfg.WALDir)))
+	must(t, os.Remove(InstancePath(cfg.DataDirs[0])))
 	if l = open(t, cfg); l.Instance() != in {
 		t.Fatalf("%+v became %+v", in, l.Instance())
 	}
@@ -331,7 +338,7 @@ func TestForgetStores(t *testing.T) {
 	if err := l.ForgetStores(); err != nil {
 		t.Fatal(err)
 	}
-	os.Rename(l.WALPath(), l.WALPath()+".damaged")
+	must(t, os.Rename(l.WALPath(), l.WALPath()+".damaged"))
 	open2 := reopen(t, l, cfg)
 	if open2.Instance().StoresCreated {
 		t.Fatal("the mark came back")

@@ -56,7 +56,7 @@ func lockDir(dir string) (*dirLock, error) {
 			f.Close()
 			return nil, &LockedError{Dir: dir, PID: readPID(dir)}
 		}
-		time.Sleep(lockPause)
+		<-time.After(lockPause)
 	}
 	writePID(f)
 	return &dirLock{f: f}, nil
@@ -66,7 +66,7 @@ func lockDir(dir string) (*dirLock, error) {
 // a full disk must not keep a server from starting, so where it can't be written it is merely not known.
 func writePID(f *os.File) {
 	if _, err := f.WriteAt(fmt.Appendf(nil, "%-10d\n", os.Getpid()), 0); err != nil {
-		f.Truncate(0)
+		_ = f.Truncate(0)
 	}
 }
 

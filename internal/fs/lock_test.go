@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println("held")
-		bufio.NewReader(os.Stdin).ReadByte()
+		_, _ = bufio.NewReader(os.Stdin).ReadByte()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -53,7 +53,7 @@ func child(t *testing.T, exe, dir string, attr *syscall.SysProcAttr) (cmd *exec.
 	if err := cmd.Start(); err != nil {
 		t.Skipf("no child process: %v", err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		t.Skipf("the child said nothing: %v", err)
@@ -87,12 +87,12 @@ func TestSecondProcess(t *testing.T) {
 			t.Errorf("%q lacks %q", err, w)
 		}
 	}
-	holder.Process.Signal(syscall.SIGKILL)
+	must(t, holder.Process.Signal(syscall.SIGKILL))
 	l := open(t, Config{WALDir: dir}) // waits out the dying process
 	if pid, held, err := Holder(dir); err != nil || !held || pid != os.Getpid() {
 		t.Errorf("holder now: %d, %v, %v", pid, held, err)
 	}
-	l.Close()
+	must(t, l.Close())
 	if _, held, err := Holder(dir); err != nil || held {
 		t.Errorf("after Close: %v, %v", held, err)
 	}
@@ -113,7 +113,7 @@ func TestNotWritable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(root) })
+	t.Cleanup(func() { must(t, os.RemoveAll(root)) })
 	dir := filepath.Join(root, "d")
 	if err := errors.Join(os.Chmod(root, 0o755), os.Mkdir(dir, 0o555)); err != nil {
 		t.Fatal(err)
