@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"google.golang.org/protobuf/proto"
+
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/fs"
 	"github.com/nyaladb/nyala/internal/hybridtime"
@@ -322,3 +324,15 @@ const (
 	atSnapshot = nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT
 	yourWrites = nyalav1.ReadMode_READ_MODE_READ_YOUR_WRITES
 )
+
+func ts(resp *nyalav1.WriteResponse) hybridtime.Timestamp {
+	return hybridtime.Timestamp(resp.GetTimestamp())
+}
+
+// writeOp is the payload of an untracked write.
+func writeOp(t testing.TB, ids ...int64) []byte {
+	t.Helper()
+	b, err := proto.Marshal(&nyalav1.WriteOp{RowOperations: inserts(t, ids...)})
+	require.NoError(t, err)
+	return b
+}
