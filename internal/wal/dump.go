@@ -27,6 +27,7 @@ type DumpEntry struct {
 	Payload   []byte // without the envelope; fn may keep it
 	CRCOK     bool   // false: the entry can't be read, and only what the index or the damaged record says of it is set
 	Err       error  // why it can't be read, or what is wrong with its envelope
+	Record    []byte // of the group, as given to CreateGroup; not to be changed
 }
 
 // A dump reads this much at a time.
@@ -104,7 +105,7 @@ func (l *Log) dump(ctx context.Context, fn func(DumpEntry) error) error {
 func (l *Log) describe(index uint64, s *slot, e *raftpb.Entry, err error) DumpEntry {
 	d := DumpEntry{
 		TabletID: l.tablet, Number: l.number, OpID: ident.OpID{Term: ident.Term(s.term), Index: ident.Index(index)},
-		Timestamp: s.stamp, Bytes: int(s.size), Err: err,
+		Timestamp: s.stamp, Bytes: int(s.size), Err: err, Record: l.record,
 	}
 	if err != nil {
 		return d
@@ -165,7 +166,7 @@ func (l *Log) dumpWreck(ctx context.Context, fn func(DumpEntry) error) error {
 
 // describeRecord adds what a record of a damaged group says.
 func (l *Log) describeRecord(found []DumpEntry, key, value []byte) []DumpEntry {
-	d := DumpEntry{TabletID: l.tablet, Number: l.number}
+	d := DumpEntry{TabletID: l.tablet, Number: l.number, Record: l.record}
 	r, err := decodeEntryRecord(key, value)
 	if err != nil && len(value) > recordHead {
 		r, _ = parseEntryBody(value[recordHead:])
