@@ -79,7 +79,7 @@ func TestSecondProcess(t *testing.T) {
 	if !errors.As(err, &locked) || locked.PID != holder.Process.Pid || locked.Dir != dir {
 		t.Fatalf("second process: %v", err)
 	}
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 5*time.Second { // half a second and a bit, on a machine that does nothing else
 		t.Errorf("it took %v", took)
 	}
 	for _, w := range []string{dir, fmt.Sprint(holder.Process.Pid)} {
