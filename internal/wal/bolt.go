@@ -84,7 +84,7 @@ func openLocked(cfg Config, log *slog.Logger, f *os.File) (*Bolt, error) {
 	if cfg.growBytes > 0 {
 		s.file.growLeast, s.file.trimReserve = cfg.growBytes, cfg.growBytes
 	}
-	met, err := newMetrics(cfg.Registerer, s.Size)
+	met, err := newMetrics(cfg.Registerer, func() Size { return s.Size() })
 	if err != nil {
 		return nil, err
 	}
