@@ -11,28 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/bbolt"
 )
-
-// DefaultCacheBytes is the default of Config.CacheBytes.
-const DefaultCacheBytes = 64 << 20
-
-// Config says where a store is and how it behaves.
-type Config struct {
-	Path string // of the file; it is created where there is none
-	// CacheBytes bounds the memory that recent entries take. 0: DefaultCacheBytes.
-	CacheBytes int64
-	// ReservedBytes is what the file leaves free on its disk: it doesn't grow below that (--fs_wal_dir_reserved_bytes).
-	// Negative: 1 % of the disk's free space at open.
-	ReservedBytes int64
-	// LockTimeout is how long OpenBolt waits for another process to let go of the file. 0: one second.
-	LockTimeout time.Duration
-	Logger      *slog.Logger          // nil: none
-	Registerer  prometheus.Registerer // nil: no metrics
-
-	growBytes int64 // least growth of the file, and what is kept for deletions; 0: the constants of space.go
-}
 
 // Bolt is the store on a bbolt file.
 type Bolt struct {
@@ -48,6 +28,9 @@ const mapBytes = 16 << 30
 // *DamageError (the file is as it was; SetAside moves it out of the way), or that of a system call. Damage that concerns
 // one group only is no error: see Group.Damaged.
 func OpenBolt(cfg Config) (*Bolt, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
 	log := cfg.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -56,7 +39,7 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 		cfg.CacheBytes = DefaultCacheBytes
 	}
 	if cfg.LockTimeout == 0 {
-		cfg.LockTimeout = time.Second
+		cfg.LockTimeout = DefaultLockTimeout
 	}
 	if _, err := os.Lstat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
 		if err := createFile(cfg.Path); err != nil {

@@ -121,13 +121,24 @@ func (c *core) Trim(max int) (bool, error) {
 		return false, nil
 	}
 	begin := time.Now()
-	p := newPlan(c)
-	p.takeTrash(max)
-	if err := c.write(p, true); err != nil {
+	err := c.trim(max)
+	if errors.Is(err, ErrNoSpace) && max > trimOnFullDisk {
+		err = c.trim(trimOnFullDisk)
+	}
+	if err != nil {
 		return false, err
 	}
 	c.metrics.trimmed(time.Since(begin))
 	return c.trash.records > 0 || len(c.strays) > 0, nil
+}
+
+// trimOnFullDisk is how many records the room kept for deletions is sure to suffice for.
+const trimOnFullDisk = 64
+
+func (c *core) trim(max int) error {
+	p := newPlan(c)
+	p.takeTrash(max)
+	return c.write(p, true)
 }
 
 // write makes a plan durable and then visible.

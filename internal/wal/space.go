@@ -12,10 +12,9 @@ import (
 // learns in the middle of a commit that there are no blocks for it, or, where the file system allocates late, in the sync,
 // where no error can be told from a dying disk. So the blocks are there before a commit begins:
 //
-//   - Before each transaction the file has blocks, by fallocate, for all that it can possibly write beyond the high-water
-//     mark, if none of its pages found room among the free ones. Then bbolt's own growing has nothing to do, and its
-//     writes land on blocks that are the file's already; ext4 and XFS need no more for these than what they hold back
-//     for themselves.
+//   - Before each transaction the file has blocks, by fallocate, for what it can write beyond the high-water mark if none of
+//     its pages found room among the free ones. Then bbolt's own growing has nothing to do, and its writes land on blocks
+//     that are the file's already; ext4 and XFS need no more for these than what they hold back for themselves.
 //   - If the disk is full, or would be filled beyond the reserve, the transaction is not begun: ErrNoSpace, and neither
 //     bbolt nor the file has seen anything of it. Unless the file has free pages inside, several times what it can need:
 //     after deletions the WAL is writable again though the disk is as full as before.
@@ -88,27 +87,24 @@ func (b *boltFile) grow(size int64) error {
 	return nil
 }
 
-// worstPages bounds the pages that a transaction writes. A leaf that is split is nearly half full at least, two neighbours
-// together one whole; a record larger than a page takes its own and is rewritten with up to three neighbours. Each
-// record touched elsewhere (a deletion, a term and vote) costs its leaf; the branches above are few, for they hold a hundred
-// children or more.
+// worstPages estimates, on the safe side, the pages that a transaction writes. New entries fill leaves of their own: a leaf
+// that is split is nearly half full at least, and with the next one more than whole. Deletions come in order and mostly empty
+// whole leaves, but in the worst case each rewrites one; so does a term and vote. A leaf of pieces takes some ten pages, and
+// the last one is rewritten by the commit after it. Branches hold some two hundred children. What a commit should need
+// beyond that, bbolt gets by growing the file itself.
 func worstPages(muts []mutation, page int64) int64 {
 	const element = 16
-	bytes, leaves := int64(0), int64(0)
+	bytes, touched := int64(0), int64(0)
 	for i := range muts {
 		m := &muts[i]
-		if m.value != nil {
-			bytes += int64(len(m.key)+len(m.value)) + element
-		}
+		bytes += int64(len(m.key)+len(m.value)) + element
 		if m.value == nil || m.bucket != bucketEntries {
-			leaves++
+			touched++
 		}
 	}
-	leaves += bytes*5/2/page + 4
-	// A rewritten leaf of pieces has four of them, on some nine pages; a deletion that leaves one half empty merges two.
+	leaves := bytes*5/2/page + touched
 	const largestLeaf = 5*pieceBytes/4096 + 1
-	touched := min(leaves, int64(len(muts))+4)
-	return leaves + touched/8 + 2*largestLeaf + 16
+	return leaves + leaves/32 + 3*largestLeaf + 16
 }
 
 // metaPagesGood reads the meta pages through a descriptor of its own: the one at hand has just failed.
