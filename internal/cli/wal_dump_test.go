@@ -14,6 +14,7 @@ import (
 	"github.com/nyaladb/nyala/internal/fs"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/wal"
 )
 
@@ -25,8 +26,21 @@ func serverFolder(t *testing.T, dir string) *fs.Layout {
 	t.Cleanup(func() { layout.Close() })
 	store, err := wal.OpenBolt(wal.Config{Path: layout.WALPath()})
 	require.NoError(t, err)
+	columns, err := schema.ParseColumnSpecs("id int64, name string null")
+	require.NoError(t, err)
+	columns[0].Key = true
+	s, err := schema.NewTable(columns)
+	require.NoError(t, err)
+	record, err := proto.Marshal(&nyalav1.ReplicaRecord{Schema: s.ToProto()})
+	require.NoError(t, err)
+	rows := schema.NewOpsEncoder(s)
+	set := schema.NewBitmap(2)
+	set.Set(0)
+	set.Set(1)
+	require.NoError(t, rows.Append(schema.Insert, []schema.Value{schema.IntValue(7), schema.StringValue("a\nb")}, set))
+	fixed, indirect := rows.Bytes()
 	write, err := proto.Marshal(&nyalav1.WriteOp{
-		SchemaVersion: 3, RowOperations: &nyalav1.RowOperations{Rows: []byte{1, 2}, IndirectData: []byte("a\nb")},
+		SchemaVersion: s.Version(), RowOperations: &nyalav1.RowOperations{Rows: fixed, IndirectData: indirect},
 		RequestId: &nyalav1.StoredRequestId{ClientId: []byte{0xab}, SeqNo: 7, FirstIncompleteSeqNo: 6},
 	})
 	require.NoError(t, err)
@@ -34,7 +48,7 @@ func serverFolder(t *testing.T, dir string) *fs.Layout {
 	b := &wal.Batch{}
 	for n, tablet := range []string{fakeID("1a", 1), fakeID("1a", 2)} {
 		number := ident.LocalNumber(n + 1)
-		b.CreateGroup(number, ident.TabletID(tablet), nil, ident.OpID{})
+		b.CreateGroup(number, ident.TabletID(tablet), record, ident.OpID{})
 		b.Append(number, []*raftpb.Entry{
 			{Term: proto.Uint64(1), Index: proto.Uint64(1), Type: raftpb.EntryNormal.Enum()},
 			{Term: proto.Uint64(1), Index: proto.Uint64(2), Type: raftpb.EntryNormal.Enum(), Data: wal.EncodePayload(wal.KindNoop, at, nil)},
@@ -75,8 +89,8 @@ func TestDumpFolder(t *testing.T) {
 		require.Len(t, lines, 5)
 		require.Regexp(t, `^1a0+2 +1\.1  none +- +\d+  ok$`, lines[1])
 		require.Regexp(t, `^1a0+2 +1\.2  noop +2013-01-01T10:00:00.000000Z\+5 +\d+  ok$`, lines[2])
-		require.Regexp(t, `^1a0+2 +2\.3  write +2013-01-01T10:00:00.000000Z\+6 +\d+  ok    schema_version=3 client=ab seq_no=7 `+
-			`first_incomplete=6 rows=0102 indirect="a\\nb"$`, lines[3])
+		require.Regexp(t, `^1a0+2 +2\.3  write +2013-01-01T10:00:00.000000Z\+6 +\d+  ok    schema_version=0 client=ab seq_no=7 `, lines[3])
+		require.Regexp(t, `INSERT.*id=7.*name=.*a\\nb`, lines[3])
 	}
 	_, errs, code = runCLI(t.Context(), "127.0.0.1:1", nil, "wal", "dump", "--dir", t.TempDir())
 	require.Equal(t, exitFailed, code)
