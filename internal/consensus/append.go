@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"fmt"
+
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -164,16 +166,19 @@ func (g *group) computeHeld() ident.Index {
 // maybeCut cuts the log behind what the local store holds durably and every member's log holds (I9), if that drops at
 // least so many entries. A leader knows what members hold; followers hear it with its heartbeats.
 func (g *group) maybeCut(entries ident.Index) {
+	if g.durable+1 < g.first+entries || g.cutting() {
+		return
+	}
 	if g.role == raft.StateLeader {
-		g.heldByAll = g.computeHeld()
+		g.heldByAll = max(g.heldByAll, g.computeHeld())
 	}
 	upTo := min(g.durable, g.heldByAll, g.appliedTo)
-	if upTo+1 < g.first+entries || g.cutting() {
+	if upTo+1 < g.first+entries {
 		return
 	}
 	term, err := g.log.Term(uint64(upTo))
 	if err != nil {
-		g.fail(err)
+		g.fail(fmt.Errorf("term of entry %d: %w", upTo, err))
 		return
 	}
 	seq := g.handOut(Append{CutBehind: ident.OpID{Term: ident.Term(term), Index: upTo}})

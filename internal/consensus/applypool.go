@@ -28,7 +28,7 @@ type applyQueue struct {
 	number  ident.LocalNumber
 	items   []Apply
 	running bool
-	idle    chan struct{} // not nil: closed when running ends
+	idle    chan struct{} // not nil: the group ends; closed when running does
 }
 
 const (
@@ -67,9 +67,9 @@ func (p *applyPool) drain(ctx context.Context, tablet ident.TabletID) error {
 		p.mu.Unlock()
 		return nil
 	}
-	delete(p.groups, tablet)
 	q.items = nil // it may still stand in ready, and is passed over there
 	if !q.running {
+		delete(p.groups, tablet)
 		p.mu.Unlock()
 		return nil
 	}
@@ -173,8 +173,8 @@ func (p *applyPool) finish(qs []*applyQueue, call applyCall) {
 	for _, q := range qs {
 		q.running = false
 		if q.idle != nil {
+			delete(p.groups, q.tablet)
 			close(q.idle)
-			q.idle = nil
 		}
 		if len(q.items) > 0 {
 			p.ready = append(p.ready, q)

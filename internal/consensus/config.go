@@ -55,6 +55,8 @@ type Limits struct {
 	MaxLogQueueBytes int
 	// MaxCommitBytes is the size after which a log commit takes no further append.
 	MaxCommitBytes int
+	// MinCutEntries is how many entries the news of other members must free before the log is cut for them.
+	MinCutEntries int
 	// MaxWaiting bounds the reads and the close requests that wait in one group, each.
 	MaxWaiting int
 }
@@ -86,6 +88,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.MaxQueuedRequests, 16<<10)
 	set(&l.MaxLogQueueBytes, 256<<20)
 	set(&l.MaxCommitBytes, 8<<20)
+	set(&l.MinCutEntries, 256)
 	set(&l.MaxWaiting, 10_000)
 	return l
 }

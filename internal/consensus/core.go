@@ -19,7 +19,7 @@ type Core struct {
 	clock   Clock
 	metrics *metrics
 
-	groups map[ident.TabletID]*group
+	groups map[[16]byte]*group
 	// active are the groups that are ticked. A group that needs no ticks leaves the list (deactivate) and costs nothing.
 	active []*group
 	// dirty are the groups that events have touched since the last Take.
@@ -125,12 +125,12 @@ func (v *View) Status() GroupStatus { return *v.p.Load() }
 
 // NewCore returns a core without groups.
 func NewCore(cfg CoreConfig, clock Clock) *Core {
-	return newCore(cfg, clock, newMetrics(nil))
+	return newCore(cfg, clock, makeMetrics())
 }
 
 func newCore(cfg CoreConfig, clock Clock, m *metrics) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Core{cfg: cfg, clock: clock, metrics: m, groups: make(map[ident.TabletID]*group)}
+	return &Core{cfg: cfg, clock: clock, metrics: m, groups: make(map[[16]byte]*group)}
 }
 
 // StartGroup brings up a group on its log.
@@ -147,11 +147,11 @@ func (c *Core) StartGroup(cfg GroupConfig, log GroupLog) (*View, error) {
 
 // adopt takes a prepared group in.
 func (c *Core) adopt(g *group) error {
-	if _, ok := c.groups[g.cfg.Tablet]; ok {
+	if _, ok := c.groups[g.id]; ok {
 		return fmt.Errorf("tablet %s: its replica runs already", g.cfg.Tablet)
 	}
 	g.core = c
-	c.groups[g.cfg.Tablet] = g
+	c.groups[g.id] = g
 	c.activate(g)
 	if g.cfg.CampaignNow {
 		g.campaign()
@@ -163,14 +163,14 @@ func (c *Core) adopt(g *group) error {
 // StopGroup forgets a group; its waiting requests end with an error. Appends that were handed out may still become
 // durable; nothing waits for them any more.
 func (c *Core) StopGroup(tablet ident.TabletID) {
-	g := c.groups[tablet]
+	g := c.find(tablet)
 	if g == nil {
 		return
 	}
 	g.finishAll(errStopped(tablet))
 	g.stopped = true
 	c.deactivate(g)
-	delete(c.groups, tablet)
+	delete(c.groups, g.id)
 }
 
 // Tick moves the time of the active groups on by one tick. Messages that have arrived should be given first.
@@ -183,12 +183,10 @@ func (c *Core) Tick() {
 
 // Receive takes a message from another replica of a group. It says why it was left alone, if it was: "" otherwise.
 func (c *Core) Receive(m *nyalav1.GroupMessage) (ignored string) {
-	var id [16]byte
-	if len(m.GetTabletId()) != len(id) {
+	if len(m.GetTabletId()) != 16 {
 		return ignoredMalformed
 	}
-	copy(id[:], m.GetTabletId())
-	g := c.groups[ident.TabletID(ident.FromBytes(id))]
+	g := c.groups[[16]byte(m.GetTabletId())]
 	if g == nil {
 		return ignoredNoGroup
 	}
@@ -235,7 +233,7 @@ func (c *Core) Transfer(tablet ident.TabletID, to ident.ReplicaID, t Ticket) {
 
 // Campaign makes a replica ask for leadership now.
 func (c *Core) Campaign(tablet ident.TabletID) {
-	if g := c.groups[tablet]; g != nil && g.err == nil {
+	if g := c.find(tablet); g != nil && g.err == nil {
 		g.campaign()
 		c.touch(g)
 	}
@@ -243,14 +241,14 @@ func (c *Core) Campaign(tablet ident.TabletID) {
 
 // Cancel forgets a waiting request; nothing is said of it any more.
 func (c *Core) Cancel(tablet ident.TabletID, t Ticket) {
-	if g := c.groups[tablet]; g != nil {
+	if g := c.find(tablet); g != nil {
 		g.cancel(t)
 	}
 }
 
 // Appended says that a group's appends through seq are durable.
 func (c *Core) Appended(tablet ident.TabletID, seq uint64) {
-	if g := c.groups[tablet]; g != nil && g.err == nil {
+	if g := c.find(tablet); g != nil && g.err == nil {
 		g.appended(seq)
 		c.touch(g)
 	}
@@ -258,7 +256,7 @@ func (c *Core) Appended(tablet ident.TabletID, seq uint64) {
 
 // Applied says that the oldest Apply of a group is done, or why the state machine can't go on.
 func (c *Core) Applied(tablet ident.TabletID, err error) {
-	g := c.groups[tablet]
+	g := c.find(tablet)
 	if g == nil || g.err != nil {
 		return
 	}
@@ -272,7 +270,7 @@ func (c *Core) Applied(tablet ident.TabletID, err error) {
 
 // Unreachable says that an append message from a replica here to another was lost on the way out.
 func (c *Core) Unreachable(tablet ident.TabletID, from, to ident.ReplicaID) {
-	if g := c.groups[tablet]; g != nil && g.err == nil && g.cfg.Replica == from {
+	if g := c.find(tablet); g != nil && g.err == nil && g.cfg.Replica == from {
 		g.unreachable(to)
 		c.touch(g)
 	}
@@ -280,7 +278,7 @@ func (c *Core) Unreachable(tablet ident.TabletID, from, to ident.ReplicaID) {
 
 // Durable says that the state machine holds a group's log durably through index: the log may be cut behind it.
 func (c *Core) Durable(tablet ident.TabletID, index ident.Index) {
-	if g := c.groups[tablet]; g != nil && g.err == nil {
+	if g := c.find(tablet); g != nil && g.err == nil {
 		g.durable = max(g.durable, index)
 		g.maybeCut(1)
 		c.touch(g)
@@ -313,9 +311,18 @@ func (c *Core) Take() Decisions {
 	return out
 }
 
+// find returns a group, nil if there is none.
+func (c *Core) find(tablet ident.TabletID) *group {
+	id, err := ident.Bytes(string(tablet))
+	if err != nil {
+		return nil
+	}
+	return c.groups[id]
+}
+
 // running returns the group if it takes requests; otherwise it answers the ticket.
 func (c *Core) running(tablet ident.TabletID, t Ticket) *group {
-	switch g := c.groups[tablet]; {
+	switch g := c.find(tablet); {
 	case g == nil:
 		c.done(Done{Ticket: t, Err: errNoGroup(tablet)})
 		return nil

@@ -20,7 +20,7 @@ import (
 type group struct {
 	core *Core
 	cfg  GroupConfig
-	id   []byte // the tablet id's 16 bytes, shared by every message
+	id   [16]byte // the tablet id; its bytes are shared by every message
 	node *raft.RawNode
 	log  GroupLog
 	view View
@@ -61,7 +61,8 @@ type group struct {
 	closing   closeQueue
 	transfer  transferState
 
-	// durable is what the store holds durably; heldByAll is what every member's log holds, as the leader last said.
+	// durable is what the store holds durably, as far as it has said so: what it has applied at the start may not be, when
+	// only the replica starts anew. heldByAll is what every member's log holds, as the leader last said.
 	durable   ident.Index
 	heldByAll ident.Index
 }
@@ -74,8 +75,8 @@ func prepareGroup(cc CoreConfig, clock Clock, cfg GroupConfig, log GroupLog) (*g
 		return nil, fmt.Errorf("start group: %w", err)
 	}
 	g := &group{
-		cfg: cfg, id: id[:], log: log, slot: -1,
-		appliedTo: cfg.Applied, appliedTS: cfg.AppliedTimestamp, durable: cfg.Applied,
+		cfg: cfg, id: id, log: log, slot: -1,
+		appliedTo: cfg.Applied, appliedTS: cfg.AppliedTimestamp,
 		promised: clock.DurablePromise(),
 		stamps:   stamps{base: stamp{cfg.Applied, cfg.AppliedTimestamp}},
 	}
@@ -349,6 +350,7 @@ func (g *group) tick() {
 		return
 	}
 	g.transferTick()
+	g.maybeCut(ident.Index(g.core.cfg.Limits.MinCutEntries))
 	if due := g.closeTick(); due || g.node.HasReady() {
 		g.core.touch(g)
 	}
@@ -397,21 +399,27 @@ func (g *group) cancel(t Ticket) {
 
 // publish puts the status where other goroutines read it, and notes a change of leadership.
 func (g *group) publish() {
-	s := GroupStatus{
-		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
-		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
-		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Err: g.err,
-	}
+	s := g.status()
 	old := g.view.p.Load()
 	if old != nil && *old == s {
 		return
 	}
-	g.view.p.Store(&s)
+	now := new(GroupStatus)
+	*now = s
+	g.view.p.Store(now)
 	if g.core == nil || old == nil {
 		return
 	}
 	if old.Role != s.Role || old.Term != s.Term || old.Leader != s.Leader || old.Ready != s.Ready {
 		g.core.out.Changes = append(g.core.out.Changes, s)
+	}
+}
+
+func (g *group) status() GroupStatus {
+	return GroupStatus{
+		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
+		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
+		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Err: g.err,
 	}
 }
 

@@ -69,8 +69,12 @@ func NewHost(cfg Config, deps Deps) (*Host, error) {
 	if deps.Log == nil || deps.Clock == nil || deps.Transport == nil || deps.Applier == nil || deps.Observer == nil {
 		return nil, fmt.Errorf("consensus: log, clock, transport, applier and observer are all needed")
 	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, err
+	}
 	h := &Host{
-		cfg: cfg, deps: deps, log: cfg.Logger, metrics: newMetrics(cfg.Registerer),
+		cfg: cfg, deps: deps, log: cfg.Logger, metrics: m,
 		stopped: make(chan struct{}), groups: make(map[[16]byte]*handle),
 	}
 	if h.log == nil {
@@ -162,8 +166,10 @@ func (h *Host) StartGroup(ctx context.Context, cfg GroupConfig) error {
 		done := make(chan error, 1)
 		w.box.put(func(m *mail) {
 			m.commands = append(m.commands, func(c *Core) {
-				err := c.adopt(g)
-				if err == nil {
+				var err error
+				if n.ending.Load() { // stopped while its log was read
+					err = errStopped(cfg.Tablet)
+				} else if err = c.adopt(g); err == nil {
 					n.view.Store(&g.view)
 					h.metrics.groups.Inc()
 				}

@@ -1,6 +1,8 @@
 package consensus
 
 import (
+	"fmt"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -9,8 +11,8 @@ import (
 
 // metrics are a host's counters, over all its groups.
 type metrics struct {
-	reg  prometheus.Registerer
-	list []prometheus.Collector
+	reg              prometheus.Registerer
+	list, registered []prometheus.Collector
 
 	messagesSent     map[raftpb.MessageType]prometheus.Counter
 	messagesOther    prometheus.Counter
@@ -53,9 +55,25 @@ var messageKinds = map[raftpb.MessageType]string{
 
 var proposalResults = []string{"ok", "not_the_leader", "unavailable", "too_busy", "out_of_space", "clock", "other"}
 
-func newMetrics(reg prometheus.Registerer) *metrics {
+// newMetrics makes the metrics and registers them; reg may be nil.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := makeMetrics()
+	m.reg = reg
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range m.list {
+		if err := reg.Register(c); err != nil {
+			m.close()
+			return nil, fmt.Errorf("consensus: register a metric: %w", err)
+		}
+		m.registered = append(m.registered, c)
+	}
+	return m, nil
+}
+
+func makeMetrics() *metrics {
 	m := &metrics{
-		reg:          reg,
 		messagesSent: make(map[raftpb.MessageType]prometheus.Counter),
 		ignored:      make(map[string]prometheus.Counter),
 		proposals:    make(map[string]prometheus.Counter),
@@ -93,20 +111,15 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	m.logQueueBytes = m.gauge("raft_log_queue_bytes", "Bytes that wait for the log writer.")
 	m.commitAppends = m.histogram("raft_commit_appends", "Appends of groups that shared one commit of the log.")
 	m.applyGroups = m.histogram("raft_apply_groups", "Groups that shared one call to the state machine.")
-	if reg != nil {
-		reg.MustRegister(m.list...)
-	}
 	return m
 }
 
 // close takes the metrics off their registerer.
 func (m *metrics) close() {
-	if m.reg == nil {
-		return
-	}
-	for _, c := range m.list {
+	for _, c := range m.registered {
 		m.reg.Unregister(c)
 	}
+	m.registered = nil
 }
 
 func (m *metrics) counter(name, help string) prometheus.Counter {

@@ -33,11 +33,10 @@ func (h *Host) Receive(from ident.ServerID, batch *nyalav1.PeerBatch) {
 }
 
 func (h *Host) receive(m *nyalav1.GroupMessage, logFull bool) (ignored string) {
-	var id [16]byte
-	if copy(id[:], m.GetTabletId()) != len(m.GetTabletId()) || len(m.GetTabletId()) != len(id) {
+	if len(m.GetTabletId()) != 16 {
 		return ignoredMalformed
 	}
-	n := h.findID(id)
+	n := h.findID([16]byte(m.GetTabletId()))
 	if n == nil || n.view.Load() == nil {
 		return ignoredNoGroup
 	}

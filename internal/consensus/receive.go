@@ -68,15 +68,11 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
 	case raftpb.MsgHeartbeat:
 		// Raft has no use for the field in a heartbeat; here it says what every member's log holds (see send).
 		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
-		defer g.maybeCut(cutStep)
 	}
 	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
 	_ = g.step(m)
 	g.core.touch(g)
 }
-
-// cutStep is how many entries a heartbeat's news must free before the log is cut for them.
-const cutStep = 256
 
 // takeVote notes the promise in a vote, before raft counts it (I4).
 func (g *group) takeVote(m *raftpb.Message, promised hybridtime.Timestamp) {
@@ -141,14 +137,17 @@ func (g *group) send(m *raftpb.Message) {
 }
 
 // sendGroup puts one of the host's own messages on its way.
-func (g *group) sendGroup(to ident.ReplicaID, m *nyalav1.GroupMessage) { g.sendOn(Control, to, m) }
+func (g *group) sendGroup(to ident.ReplicaID, m *nyalav1.GroupMessage) {
+	g.core.metrics.messagesOther.Inc()
+	g.sendOn(Control, to, m)
+}
 
 func (g *group) sendOn(ch Channel, to ident.ReplicaID, m *nyalav1.GroupMessage) {
 	p := g.peer(to)
 	if p == nil {
 		return // not in the config that this replica knows: as good as lost
 	}
-	m.TabletId, m.From, m.To = g.id, uint64(g.cfg.Replica), uint64(to)
+	m.TabletId, m.From, m.To = g.id[:], uint64(g.cfg.Replica), uint64(to)
 	g.core.out.Messages = append(g.core.out.Messages, Outgoing{
 		To: ident.ServerID(p.GetServerId()), Address: p.GetAddress(), Channel: ch, Message: m,
 	})

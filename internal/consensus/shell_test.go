@@ -237,8 +237,12 @@ type testCluster struct {
 }
 
 func newTestCluster(t *testing.T, servers int) *testCluster {
+	return newTestClusterAt(t, servers, 50*time.Millisecond)
+}
+
+func newTestClusterAt(t *testing.T, servers int, heartbeat time.Duration) *testCluster {
 	c := &testCluster{t: t, net: &testNet{hosts: map[ident.ServerID]*testHost{}, cut: map[ident.ServerID]bool{}}, cfg: DefaultConfig()}
-	c.cfg.HeartbeatInterval = 50 * time.Millisecond
+	c.cfg.HeartbeatInterval = heartbeat
 	for i := range servers {
 		c.start(ident.ServerID(fmt.Sprintf("s%d", i+1)), wal.NewMem())
 	}

@@ -293,6 +293,9 @@ func (w *world) run() {
 //	go test ./internal/consensus -run TestSim -sim.seed=N
 func TestSim(t *testing.T) {
 	from, to := uint64(1), uint64(*simSeeds)
+	if raceDetector {
+		to = min(to, 30)
+	}
 	if *simSeed != 0 {
 		from, to = *simSeed, *simSeed
 	}

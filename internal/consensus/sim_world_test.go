@@ -164,7 +164,7 @@ func (w *world) boot(s *simServer) {
 	}
 	s.core = consensus.NewCore(consensus.CoreConfig{
 		HeartbeatTicks: 2, ElectionTicks: 6, PreElection: !w.opts.noPreVote,
-		Limits: consensus.Limits{MaxMessageBytes: 64, MaxInflightBytes: 512, MaxInflightMessages: 4, MaxApplyingBytes: 256, MaxUncommittedBytes: 4 << 10},
+		Limits: consensus.Limits{MaxMessageBytes: 64, MaxInflightBytes: 512, MaxInflightMessages: 4, MaxApplyingBytes: 256, MaxUncommittedBytes: 4 << 10, MinCutEntries: 3},
 	}, s.clock)
 	if w.plant != nil {
 		w.plant(s.core)

@@ -54,13 +54,11 @@ func (w *worker) run(ctx context.Context) error {
 	return nil
 }
 
-// step gives the core a turn's events: what the host had under way first, then messages, the urgent ones before the rest,
-// then requests, and time last, so that a leader's word that has arrived counts before the election timer does.
+// step gives the core a turn's events: what the host had under way first (before the commands: what a group that was
+// stopped left behind must not meet the one that is started after it), then messages, the urgent ones before the rest, then
+// requests, and time last, so that a leader's word that has arrived counts before the election timer does.
 func (w *worker) step(m *mail) {
 	c := w.core
-	for _, f := range m.commands {
-		f(c)
-	}
 	for _, a := range m.appended {
 		c.Appended(a.tablet, a.seq)
 	}
@@ -68,6 +66,9 @@ func (w *worker) step(m *mail) {
 		for range a.count {
 			c.Applied(a.tablet, a.err)
 		}
+	}
+	for _, f := range m.commands {
+		f(c)
 	}
 	for _, msgs := range [][]*nyalav1.GroupMessage{m.control, m.data} {
 		for _, gm := range msgs {

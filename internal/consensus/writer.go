@@ -272,10 +272,9 @@ func (w *logWriter) putBack(items []logItem) {
 // makeRoom commits what frees space ahead of what needs it: removals and cuts, which touch nothing that the items before
 // them add. Their callers still hear of them in turn.
 func (w *logWriter) makeRoom() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var b wal.Batch
 	var freed []int
+	w.mu.Lock()
 	for i := range w.queue {
 		it := &w.queue[i]
 		switch {
@@ -288,10 +287,15 @@ func (w *logWriter) makeRoom() {
 			freed = append(freed, i)
 		}
 	}
-	if b.Empty() || w.store.Commit(&b) != nil {
-		return // tried again with the rest, which tells what is wrong
+	w.mu.Unlock()
+	// What goes wrong here is tried again with the rest, which tells.
+	if !b.Empty() && w.store.Commit(&b) != nil {
+		return
 	}
-	for _, i := range freed {
+	_, _ = w.store.Trim(trimRecords)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, i := range freed { // others only add at the end: the places are the same
 		w.queue[i].ahead = true
 		if r := w.queue[i].remove; r != nil {
 			for j := range w.queue[:i] {
