@@ -3,7 +3,6 @@ package wal
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -41,14 +40,9 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 	if cfg.LockTimeout == 0 {
 		cfg.LockTimeout = DefaultLockTimeout
 	}
-	if _, err := os.Lstat(cfg.Path); errors.Is(err, fs.ErrNotExist) {
-		if err := createFile(cfg.Path); err != nil {
-			return nil, err
-		}
-	}
-	f, err := os.OpenFile(cfg.Path, os.O_RDWR, 0)
+	f, err := openAndLock(cfg.Path, cfg.LockTimeout)
 	if err != nil {
-		return nil, fmt.Errorf("open WAL: %w", err)
+		return nil, err
 	}
 	s, err := openLocked(cfg, log, f)
 	if err != nil {
@@ -59,13 +53,10 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 }
 
 func openLocked(cfg Config, log *slog.Logger, f *os.File) (*Bolt, error) {
-	if err := lockWithin(f, cfg.Path, cfg.LockTimeout); err != nil {
-		return nil, err
-	}
 	s := &Bolt{file: &boltFile{path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes,
-		growLeast: growLeast, trimReserve: trimReserve}}
+		growLeast: growLeast, trimReserve: trimReserve, shrinkLeast: shrinkLeast}}
 	if cfg.growBytes > 0 {
-		s.file.growLeast, s.file.trimReserve = cfg.growBytes, cfg.growBytes
+		s.file.growLeast, s.file.trimReserve, s.file.shrinkLeast = cfg.growBytes, cfg.growBytes, cfg.growBytes
 	}
 	met, err := newMetrics(cfg.Registerer, func() Size { return s.Size() })
 	if err != nil {
@@ -99,26 +90,21 @@ func (s *Bolt) load() error {
 	if err := s.file.open(); err != nil {
 		return err
 	}
+	if err := s.file.shrink(pages, s.core.tally); err != nil {
+		s.file.db.Close()
+		return err
+	}
 	size := s.Size()
 	s.log.Info("opened WAL", "path", s.path, "replicas", len(s.logs), "entries", size.LiveEntries,
 		"dead_records", size.TrashRecords, "file_bytes", size.FileBytes, "took", time.Since(begin))
 	return nil
 }
 
-// lockWithin takes the file's lock, waiting up to limit for a process that is about to end.
-func lockWithin(f *os.File, path string, limit time.Duration) error {
-	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
-		err := tryLock(f, path, true)
-		if err == nil || !errors.Is(err, ErrLocked) || time.Now().After(end) {
-			return err
-		}
-	}
-}
-
 // boltFile is Bolt's backend.
 type boltFile struct {
 	path          string
 	f             *os.File // bbolt's own; it closes it
+	shrinkLeast   int64    // files below this length aren't rewritten
 	db            *bbolt.DB
 	log           *slog.Logger
 	observeAppend func(float64)
@@ -155,15 +141,7 @@ func (b *boltFile) open() (err error) {
 			err = &DamageError{Path: b.path, What: "bbolt can't open it", Err: caught(p)}
 		}
 	}()
-	opts := &bbolt.Options{
-		Timeout:         time.Second,
-		NoFreelistSync:  true, // the list of free pages would be written by every commit; it is rebuilt at open
-		FreelistType:    bbolt.FreelistMapType,
-		InitialMmapSize: mapBytes,
-		NoStatistics:    false, // the count of free pages is needed
-		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return b.f, nil },
-	}
-	b.db, err = bbolt.Open(b.path, 0o600, opts)
+	b.db, err = openDB(b.path, b.f)
 	if err != nil {
 		return fmt.Errorf("open WAL %s: %w", b.path, err)
 	}
@@ -180,6 +158,17 @@ func (b *boltFile) open() (err error) {
 		b.reserved = int64(free / 100)
 	}
 	return nil
+}
+
+// openDB opens bbolt on a file that is open already.
+func openDB(path string, f *os.File) (*bbolt.DB, error) {
+	return bbolt.Open(path, 0o600, &bbolt.Options{
+		Timeout:         time.Second,
+		NoFreelistSync:  true, // the list of free pages would be written by every commit; it is rebuilt at open
+		FreelistType:    bbolt.FreelistMapType,
+		InitialMmapSize: mapBytes,
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+	})
 }
 
 // caught is the error that a recovered panic, or a fault while reading the map, stands for. A fault is only a panic while

@@ -80,17 +80,6 @@ func TestNoSpaceInCommit(t *testing.T) {
 	require.NoError(t, m.differs(s))
 }
 
-// requireSound lets bbolt check its own tree and free list.
-func requireSound(t *testing.T, s *Bolt) {
-	t.Helper()
-	tx, err := s.file.db.Begin(false)
-	require.NoError(t, err)
-	defer tx.Rollback() //nolint:errcheck // read only
-	for err := range tx.Check() {
-		t.Error(err)
-	}
-}
-
 // TestFailedSync lets the sync fail: the file has failed for good, though the disk would work again at once; what was
 // durable is there after a restart, and the batch isn't.
 func TestFailedSync(t *testing.T) {

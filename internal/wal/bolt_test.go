@@ -1,7 +1,9 @@
 package wal
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -125,4 +127,80 @@ func TestConfig(t *testing.T) {
 	require.Positive(t, s.file.reserved)
 	require.NoError(t, s.Close())
 	require.Contains(t, fmt.Sprint(Failures), "sync of the meta page")
+}
+
+// TestShrink shows that a file that is mostly empty is rewritten at open, with all that is in it, dead records and damaged
+// replicas too, and that it is a WAL like any other then; and that a crash before the rename leaves the old one.
+func TestShrink(t *testing.T) {
+	path := filepath.Join(shmDir(t), FileName)
+	cfg := smallConfig(path)
+	s := mustOpen(t, cfg)
+	m := newModel()
+	for n := ident.LocalNumber(1); n <= 3; n++ {
+		g := &modelGroup{tablet: tabletA, record: fmt.Sprint(n)}
+		m.groups[n] = g
+		g.append(run(n, 1, 1, 300, 2000))
+		commit(t, s, func(b *Batch) {
+			b.CreateGroup(n, tabletA, []byte(g.record), ident.OpID{})
+			b.Append(n, g.entries)
+			b.SetMeta("clock_mark", []byte("mark"))
+		})
+	}
+	m.meta["clock_mark"] = "mark"
+	commit(t, s, func(b *Batch) {
+		for n, g := range m.groups {
+			to := ident.OpID{Term: 1, Index: 280}
+			b.Compact(n, to)
+			g.compact(to)
+		}
+	})
+	_, err := s.Trim(800)
+	require.NoError(t, err)
+	trash := s.Size().TrashRecords
+	require.Positive(t, trash)
+	before := s.Size().FileBytes
+	require.NoError(t, s.Close())
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	// Of replica 3 an entry rots.
+	i := bytes.Index(content, m.groups[3].entries[5].GetData())
+	require.Positive(t, i)
+	content[i+20]++
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	delete(m.groups, 3)
+	require.NoError(t, os.WriteFile(path+newSuffix, content[:9999], 0o600)) // of a rewriting cut short
+
+	s = mustOpen(t, cfg)
+	require.Less(t, s.Size().FileBytes, before/3)
+	_, err = os.Stat(path + newSuffix)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	for range 2 {
+		require.NoError(t, m.differsLeniently(s))
+		require.ErrorIs(t, s.Log(3).group().Damaged, ErrDamaged)
+		for n, g := range m.groups {
+			more := run(n, 2, g.lastIndex()+1, g.lastIndex()+5, 100)
+			g.append(more)
+			commit(t, s, func(b *Batch) { b.Append(n, more) })
+		}
+		requireSound(t, s)
+		require.NoError(t, s.Close())
+		s = mustOpen(t, cfg)
+	}
+	commit(t, s, func(b *Batch) { b.DeleteGroup(3) })
+	trimAll(t, s)
+	require.NoError(t, s.Close())
+	s = mustOpen(t, cfg)
+	defer s.Close()
+	require.NoError(t, m.differs(s))
+}
+
+// requireSound lets bbolt check its own tree and free list.
+func requireSound(t *testing.T, s *Bolt) {
+	t.Helper()
+	tx, err := s.file.db.Begin(false)
+	require.NoError(t, err)
+	defer tx.Rollback() //nolint:errcheck // read only
+	for err := range tx.Check() {
+		t.Error(err)
+	}
 }

@@ -191,7 +191,7 @@ func Dump(ctx context.Context, path string, tablet ident.TabletID, fn func(DumpE
 		return fmt.Errorf("open WAL: %w", err)
 	}
 	defer f.Close()
-	if err := tryLock(f, path, false); err != nil {
+	if err := lockAt(f, path, false); err != nil {
 		return err
 	}
 	pages, err := openPages(f)

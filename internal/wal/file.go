@@ -1,8 +1,10 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -57,6 +59,69 @@ func createFile(path string) error {
 		return fmt.Errorf("create WAL %s: %w", path, err)
 	}
 	return nil
+}
+
+// openAndLock opens the file at path, creating it where there is none, and takes its lock, for which it waits up to limit.
+func openAndLock(path string, limit time.Duration) (*os.File, error) {
+	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		f, err := openOnce(path)
+		if err == nil || !(errors.Is(err, ErrLocked) || errors.Is(err, errReplaced)) || time.Now().After(end) {
+			return f, err
+		}
+	}
+}
+
+// errReplaced: the file was set aside or rewritten between being opened and being locked.
+var errReplaced = errors.New("the WAL was replaced by another process")
+
+func openOnce(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := createLocked(path); err != nil {
+			return nil, err
+		}
+		f, err = os.OpenFile(path, os.O_RDWR, 0)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open WAL: %w", err)
+	}
+	if err := lockAt(f, path, true); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// lockAt takes the lock of an open file and makes sure that it is still the one at path.
+func lockAt(f *os.File, path string, exclusive bool) error {
+	if err := tryLock(f, path, exclusive); err != nil {
+		return err
+	}
+	ours, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := os.Stat(path)
+	if err != nil || !os.SameFile(ours, now) {
+		return fmt.Errorf("%s: %w", path, errReplaced)
+	}
+	return nil
+}
+
+// createLocked creates the file while holding its folder's lock, so that two processes don't do so at once.
+func createLocked(path string) error {
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("create WAL %s: %w", path, err)
+	}
+	defer dir.Close()
+	if err := tryLock(dir, path, true); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	return createFile(path)
 }
 
 // SetAside renames a damaged or failed file, so that an empty one can take its place, and returns its new name. The replicas
