@@ -67,7 +67,7 @@ type pending struct {
 	state   stateRecord
 	meta    *tabletMeta
 	overlay *overlay
-	iter    *pebble.Iterator // the tablet's rows as they were before the batch; nil until asked for
+	rows    committedRows
 	answers map[requestKey][]*nyalav1.RowError
 }
 
@@ -214,7 +214,7 @@ func (b *Batch) applyWrite(p *pending, op Op) (Result, error) {
 	// The removals go first: one may be of the very number that is remembered now, from a client that was forgotten.
 	b.emitRequests(t.number)
 	if executed {
-		b.emitRows(p, op.Timestamp)
+		b.emitRows(p, op.Index, op.Timestamp)
 		if tracked {
 			b.emitAnswer(p, id, rid.GetSeqNo(), res.RowErrors)
 		}
@@ -282,10 +282,7 @@ func (b *Batch) resolveRows(p *pending, op Op) (Result, error) {
 	}
 	a.sort(o)
 	if a.asks > 0 {
-		if err := p.openIter(); err != nil {
-			return Result{}, err
-		}
-		if err := a.ask(p.t, o, p.iter); err != nil {
+		if err := a.ask(p); err != nil {
 			return Result{}, err
 		}
 	}
@@ -301,8 +298,9 @@ func errUnknownSchema(version, latest uint32) *status.Error {
 }
 
 // emitRows adds the versions of the operation that resolveRows resolved last.
-func (b *Batch) emitRows(p *pending, ts hybridtime.Timestamp) {
+func (b *Batch) emitRows(p *pending, index ident.Index, ts hybridtime.Timestamp) {
 	o, a := p.overlay, &b.rows
+	p.t.recent.add(index, o, a.touched)
 	for _, n := range a.touched {
 		e := &o.entries[n]
 		if e.valLen == 0 {
@@ -322,21 +320,6 @@ func must(err error) {
 	if err != nil {
 		panic("tablet: " + err.Error())
 	}
-}
-
-// openIter opens an iterator over what is committed of the tablet's rows. No other batch adds to it meanwhile, so it stays
-// good for the whole batch; what the batch itself adds is in the overlay.
-func (p *pending) openIter() error {
-	if p.iter != nil {
-		return nil
-	}
-	t := p.t
-	it, err := t.store.db.NewIter(&pebble.IterOptions{LowerBound: t.rowLower, UpperBound: t.rowUpper, UseL6Filters: true})
-	if err != nil {
-		return fmt.Errorf("tablet %s: open an iterator: %w", p.t.TabletID(), err)
-	}
-	p.iter = it
-	return nil
 }
 
 // Commit makes all that was applied visible, each tablet's share at once, and closes the batch. It isn't durable yet: the log
@@ -387,10 +370,7 @@ func (b *Batch) Close() {
 		if !b.done && p.state != *p.t.state.Load() {
 			p.t.fail(fmt.Errorf("tablet %s: a batch with applied entries was dropped: restart the replica from its log", p.t.TabletID()))
 		}
-		if p.iter != nil {
-			// The iterator's own errors were seen where it was used.
-			_ = p.iter.Close()
-		}
+		p.rows.close()
 		p.overlay.reset()
 		b.store.overlays.Put(p.overlay)
 		p.t.inBatch.Store(false)

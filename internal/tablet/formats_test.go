@@ -3,6 +3,7 @@ package tablet
 import (
 	"bytes"
 	"encoding/hex"
+	"hash/maphash"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -190,7 +191,7 @@ func encodeCells(m map[schema.ColumnID]string) []byte {
 
 // TestOverlay puts many keys in, some of them twice, and finds each again.
 func TestOverlay(t *testing.T) {
-	o := newOverlay()
+	o := newOverlay(maphash.MakeSeed())
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 3 {
 		seen := map[string]int32{}

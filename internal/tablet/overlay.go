@@ -31,8 +31,9 @@ type overlayEntry struct {
 	wanted bool
 }
 
-func newOverlay() *overlay {
-	return &overlay{seed: maphash.MakeSeed(), slots: make([]int32, 64)}
+// newOverlay returns an empty overlay. All of a store's overlays share a seed, so that a key's hash is the same in each.
+func newOverlay(seed maphash.Seed) *overlay {
+	return &overlay{seed: seed, slots: make([]int32, 64)}
 }
 
 // Memory that a reset keeps; larger batches give theirs back.

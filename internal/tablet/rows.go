@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/status"
@@ -145,30 +143,35 @@ func (a *rowApplier) sort(o *overlay) {
 	}
 }
 
-// ask is the second pass. The iterator is over the tablet's committed rows.
-func (a *rowApplier) ask(t *Tablet, o *overlay, it *pebble.Iterator) error {
+// ask is the second pass.
+func (a *rowApplier) ask(p *pending) error {
+	o := p.overlay
 	for _, n := range a.touched {
 		e := &o.entries[n]
 		if !e.wanted {
 			continue
 		}
 		e.wanted = false
-		a.seekKey = appendRowPrefix(a.seekKey[:0], t.number, o.key(e))
+		it, err := p.rows.iterator(p.t, e.hash)
+		if err != nil {
+			return fmt.Errorf("tablet %s: look up a row: %w", p.t.TabletID(), err)
+		}
+		a.seekKey = appendRowPrefix(a.seekKey[:0], p.t.number, o.key(e))
 		e.known, e.exists = true, false
 		if !it.SeekPrefixGE(a.seekKey) {
 			if err := it.Error(); err != nil {
-				return fmt.Errorf("tablet %s: look up a row: %w", t.TabletID(), err)
+				return fmt.Errorf("tablet %s: look up a row: %w", p.t.TabletID(), err)
 			}
 			continue
 		}
 		// The first version is the latest: it alone says whether there is a row.
 		v, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("tablet %s: look up a row: %w", t.TabletID(), err)
+			return fmt.Errorf("tablet %s: look up a row: %w", p.t.TabletID(), err)
 		}
 		kind, _, err := parseVersion(v)
 		if err != nil {
-			return &CorruptionError{Tablet: t.TabletID(), Key: slices.Clone(it.Key()), Err: err}
+			return &CorruptionError{Tablet: p.t.TabletID(), Key: slices.Clone(it.Key()), Err: err}
 		}
 		e.exists = kind != deletedRow
 	}

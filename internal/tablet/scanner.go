@@ -1,6 +1,7 @@
 package tablet
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -85,9 +86,11 @@ func (t *Tablet) NewScanner(spec ScanSpec) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
+	start, stop, nothing := sc.KeyBounds(spec.Predicates)
+	spec.narrow(start, stop)
 	s := &Scanner{
 		cur:    newCursor(t, sc, spec.Snapshot, want, spec.Start, spec.Stop, spec.After),
-		budget: stepBudget, limited: spec.Limit > 0, left: spec.Limit,
+		budget: stepBudget, limited: spec.Limit > 0, left: spec.Limit, done: nothing,
 	}
 	if s.arrow, err = arrowSchema(sc, spec.Columns); err != nil {
 		return nil, status.Wrap(status.InvalidScanSpec, err, "scan")
@@ -98,10 +101,19 @@ func (t *Tablet) NewScanner(spec ScanSpec) (*Scanner, error) {
 		})
 	}
 	for _, p := range spec.Predicates {
-		s.done = s.done || p.Nothing()
 		s.filters = append(s.filters, scanFilter{source: s.source(sc, p.Column()), pred: p})
 	}
 	return s, nil
+}
+
+// narrow cuts the bounds down to what the predicates leave of the key.
+func (spec *ScanSpec) narrow(start, stop []byte) {
+	if bytes.Compare(start, spec.Start) > 0 {
+		spec.Start = start
+	}
+	if stop != nil && (len(spec.Stop) == 0 || bytes.Compare(stop, spec.Stop) < 0) {
+		spec.Stop = stop
+	}
 }
 
 // wantedColumns returns the positions of all columns that the scan looks at.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -37,7 +38,8 @@ func Open(opts Options) (*Store, error) {
 	}
 	opts.setDefaults()
 	s := &Store{opts: opts, tablets: map[ident.LocalNumber]*Tablet{}}
-	s.overlays.New = func() any { return newOverlay() }
+	seed := maphash.MakeSeed()
+	s.overlays.New = func() any { return newOverlay(seed) }
 	s.scratch.New = func() any { return new(scratch) }
 	s.watcher = newWatcher(s)
 	if err := opts.FS.MkdirAll(opts.Dir, 0o755); err != nil {

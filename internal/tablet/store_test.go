@@ -155,6 +155,7 @@ func TestDamage(t *testing.T) {
 	batch := s.NewBatch()
 	defer batch.Close()
 	require.NoError(t, s.db.Set(appendRowKey(nil, 1, key, 20), []byte{0x99}, pebble.NoSync))
+	require.NoError(t, s.Flush(), "the tablet doesn't know that there is something in memory")
 	_, err := batch.Apply(a, Op{Index: 2, Timestamp: 30, Write: encodeRows(t, a.Schema(), kv(schema.Insert, 2))})
 	var damage *CorruptionError
 	require.ErrorAs(t, err, &damage)

@@ -31,6 +31,7 @@ type Tablet struct {
 
 	// inBatch guards against two batches at once: what each decides rests on what the other would write.
 	inBatch atomic.Bool
+	recent  recentKeys
 	deleted atomic.Bool
 
 	mu       sync.Mutex

@@ -135,6 +135,7 @@ func (w *watcher) durable() (map[ident.LocalNumber]ident.Index, error) {
 		if state.applied > w.reported[t.number] {
 			w.reported[t.number] = state.applied
 			moved[t.number] = state.applied
+			t.recent.durable(state.applied)
 		}
 	}
 	return moved, nil
