@@ -88,6 +88,10 @@ func (c *cursor) step(ctx context.Context, budget time.Duration, visit func() (s
 	if c.snapshot == 0 || compareKeys(c.lower, c.upper) >= 0 {
 		return false, nil
 	}
+	if err := c.t.store.enter(); err != nil {
+		return true, err
+	}
+	defer c.t.store.leave()
 	it, err := c.t.store.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: c.lower, UpperBound: c.upper})
 	if err != nil {
 		return true, fmt.Errorf("tablet %s: open an iterator: %w", c.t.TabletID(), err)

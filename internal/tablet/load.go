@@ -137,6 +137,16 @@ func (s *Store) loadRequest(n ident.LocalNumber, id ClientID, seq uint64) (hybri
 	return decodeRequest(v)
 }
 
+// answer is the row errors of one request, for callers outside a batch.
+func (s *Store) answer(n ident.LocalNumber, id ClientID, seq uint64) ([]*nyalav1.RowError, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
+	_, rowErrors, err := s.loadRequest(n, id, seq)
+	return rowErrors, err
+}
+
 // eachRecord calls fn with the key's body and the value of each record of one kind, in key order.
 func (s *Store) eachRecord(n ident.LocalNumber, kind byte, fn func(body, v []byte) error) error {
 	lower, upper := kindBounds(n, kind)

@@ -62,6 +62,10 @@ func newMetrics(s *Store, r prometheus.Registerer) (*metrics, error) {
 		return float64(s.Pressure().CompactionDebt)
 	})
 	gauge("tablet_store_disk_bytes", "What the store's files take.", func() float64 {
+		if s.enter() != nil {
+			return 0
+		}
+		defer s.leave()
 		return float64(s.db.Metrics().DiskSpaceUsage())
 	})
 	return m, m.register()

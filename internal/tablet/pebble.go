@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,6 +26,7 @@ const neverStop = 1 << 20
 // doesn't block.
 func pebbleOptions(o *Options, notify func(flushed bool)) *pebble.Options {
 	logger := pebbleLogger{o.Logger}
+	var failures quietLog
 	po := &pebble.Options{
 		Comparer:                    comparer,
 		FS:                          o.FS,
@@ -45,6 +47,10 @@ func pebbleOptions(o *Options, notify func(flushed bool)) *pebble.Options {
 			FlushEnd:      func(pebble.FlushInfo) { notify(true) },
 			CompactionEnd: func(pebble.CompactionInfo) { notify(false) },
 			BackgroundError: func(err error) {
+				// Pebble tries again at once, and again: a full disk must not be filled with words about it.
+				if !failures.due(time.Now()) {
+					return
+				}
 				o.Logger.Error("tablet store: background work failed and will be tried again", "error", err)
 			},
 			// The default ends the process. A read that meets the damage gets the error and fails its replica alone.
@@ -67,6 +73,16 @@ func pebbleOptions(o *Options, notify func(flushed bool)) *pebble.Options {
 		po.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	}
 	return po
+}
+
+// quietLog lets one message through in each quietPeriod.
+type quietLog struct{ last atomic.Int64 }
+
+const quietPeriod = 10 * time.Second
+
+func (q *quietLog) due(now time.Time) bool {
+	last := q.last.Load()
+	return now.UnixNano()-last >= int64(quietPeriod) && q.last.CompareAndSwap(last, now.UnixNano())
 }
 
 // pebbleLogger sends Pebble's messages where ours go. Pebble's are free text at every step: debug level but for errors.

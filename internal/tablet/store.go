@@ -26,9 +26,12 @@ type Store struct {
 	overlays sync.Pool // *overlay
 	scratch  sync.Pool // *scratch
 
+	// gate is held for reading by everything short that reads the database, and for writing to close it.
+	gate   sync.RWMutex
+	closed bool
+
 	mu      sync.Mutex
 	tablets map[ident.LocalNumber]*Tablet // created or loaded, and not deleted
-	closed  bool
 }
 
 // Open opens the store in a folder, or makes it. It starts one goroutine, which Close ends, besides Pebble's own.
@@ -57,13 +60,13 @@ func Open(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// Close flushes and closes the store. Nothing else may use it any more; OnDurable isn't called after it. A second Close does
-// nothing.
+// Close flushes and closes the store. No batch may be open, and none may be begun any more; reads under way are waited for,
+// later ones get an error. OnDurable isn't called after it. A second Close does nothing.
 func (s *Store) Close() error {
-	s.mu.Lock()
+	s.gate.Lock()
 	closed := s.closed
 	s.closed = true
-	s.mu.Unlock()
+	s.gate.Unlock()
 	if closed {
 		return nil
 	}
@@ -73,6 +76,18 @@ func (s *Store) Close() error {
 	s.metrics.unregister()
 	return errors.Join(err, s.db.Close())
 }
+
+// enter keeps the database open until leave.
+func (s *Store) enter() error {
+	s.gate.RLock()
+	if s.closed {
+		s.gate.RUnlock()
+		return status.New(status.ServiceUnavailable, "tablet store %s: it is closed: the server is stopping", s.opts.Dir)
+	}
+	return nil
+}
+
+func (s *Store) leave() { s.gate.RUnlock() }
 
 // Flush makes durable all that was committed before the call.
 func (s *Store) Flush() error {
@@ -141,6 +156,10 @@ func (s *Store) Load(n ident.LocalNumber) (*Tablet, bool, error) {
 	if t != nil {
 		return t, true, nil
 	}
+	if err := s.enter(); err != nil {
+		return nil, false, err
+	}
+	defer s.leave()
 	t, err := s.load(n)
 	if t == nil || err != nil {
 		return nil, false, err
@@ -179,6 +198,10 @@ func (s *Store) deleteKeys(n ident.LocalNumber) error {
 // ListNumbers returns the numbers of all replicas that the store holds anything of, rising: what the log doesn't know is to
 // be deleted.
 func (s *Store) ListNumbers() ([]ident.LocalNumber, error) {
+	if err := s.enter(); err != nil {
+		return nil, err
+	}
+	defer s.leave()
 	it, err := s.db.NewIter(nil)
 	if err != nil {
 		return nil, fmt.Errorf("tablet store: list the replicas: %w", err)

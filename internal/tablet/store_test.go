@@ -1,18 +1,24 @@
 package tablet
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/status"
@@ -310,4 +316,62 @@ func TestKeyFormatter(t *testing.T) {
 	require.Equal(t, "7/row/61@2023-11-14T22:13:20.000000Z", fmt.Sprint(keyFormatter(appendRowKey(nil, 7, []byte("a"), 0x60a24181e4000000))))
 	require.Equal(t, "7/05/01000000000000000000000000000000", fmt.Sprint(keyFormatter(appendClientKey(nil, 7, ClientID{1}))))
 	require.Equal(t, "ff", fmt.Sprint(keyFormatter{0xff}))
+}
+
+// TestFullDisk fails every new file for a while. Entries go on being applied, Pressure says to refuse writes once too much
+// waits, the failures make few log lines, and when there is room again the rest is flushed.
+func TestFullDisk(t *testing.T) {
+	var full atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	var log bytes.Buffer
+	o := testOptions(fs)
+	o.MaxMemtableBytes = 2 * o.MemtableBytes
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	told := make(chan ident.Index, 100)
+	o.OnDurable = func(m map[ident.LocalNumber]ident.Index) { told <- m[1] }
+	s := openStore(t, o)
+	tb := newTestTablet(t, s, 1, kvSchema(t))
+	full.Store(true)
+	for k := int64(0); !s.Pressure().Refuse; k++ {
+		require.Empty(t, write(t, tb, kv(schema.Insert, k, str(strings.Repeat("x", 4000)))).RowErrors)
+		require.Less(t, k, int64(1000))
+	}
+	rows := countRows(t, tb, hybridtime.Max)
+	full.Store(false)
+	require.NoError(t, s.Flush())
+	require.Eventually(t, func() bool { return !s.Pressure().Refuse }, 10*time.Second, time.Millisecond)
+	require.Equal(t, rows, countRows(t, tb, hybridtime.Max))
+	require.NoError(t, s.Close())
+	close(told)
+	last := ident.Index(0)
+	for i := range told {
+		last = i
+	}
+	applied, _ := tb.Applied()
+	require.Equal(t, applied, last)
+	require.LessOrEqual(t, strings.Count(log.String(), "background work failed"), 2)
+}
+
+// TestClosed shows that a read that comes after Close gets an error, not a panic.
+func TestClosed(t *testing.T) {
+	s := openStore(t, testOptions(vfs.NewMem()))
+	tb := newTestTablet(t, s, 1, kvSchema(t))
+	w := tracked(encodeRows(t, tb.Schema(), kv(schema.Update, 1, str("a"))), 1, 1, 1)
+	require.Len(t, applyNext(t, tb, w).RowErrors, 1)
+	sc, err := tb.NewScanner(ScanSpec{Snapshot: 100})
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	_, _, err = sc.Next(t.Context(), 0)
+	require.Equal(t, status.ServiceUnavailable, status.CodeOf(err))
+	_, _, err = s.Load(2)
+	require.Equal(t, status.ServiceUnavailable, status.CodeOf(err))
+	_, err = s.ListNumbers()
+	require.Equal(t, status.ServiceUnavailable, status.CodeOf(err))
+	_, state := tb.Lookup(w.GetRequestId())
+	require.Equal(t, LookupNew, state)
 }

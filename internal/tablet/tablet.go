@@ -167,7 +167,7 @@ func (t *Tablet) Lookup(id *nyalav1.StoredRequestId) (Result, LookupState) {
 	if !r.hasErrors {
 		return res, LookupDone
 	}
-	_, rowErrors, err := t.store.loadRequest(t.number, cid, id.GetSeqNo())
+	rowErrors, err := t.store.answer(t.number, cid, id.GetSeqNo())
 	if err != nil {
 		// It was forgotten in between, or can't be read: the operation itself will tell.
 		return Result{}, LookupNew
