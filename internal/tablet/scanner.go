@@ -195,6 +195,9 @@ func (s *Scanner) Next(ctx context.Context, maxBytes int) (b Block, more bool, e
 			size += c.buf.add(cell, null)
 		}
 		b.Rows++
+		if b.LastKey == nil {
+			b.LastKey = []byte{} // the empty string is a key too
+		}
 		b.LastKey = append(b.LastKey[:0], s.cur.primaryKey()...)
 		return size >= maxBytes || s.limited && uint64(b.Rows) == s.left, nil
 	})

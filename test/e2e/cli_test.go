@@ -146,6 +146,11 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	run("", "table", "count", "t").want(t, "count after the restart", 0, "5\n")
+	// The empty string is a key and a value like any other.
+	run("", "table", "create", "empty", "--columns", "k string, v string null", "--primary_key", "k", "--replicas", "1").want(t, "create", 0, "")
+	run("k,v\n\"\",\"\"\na,\n", "table", "load", "empty", "-", "--input_format", "csv").want(t, "load empty strings", 0, "")
+	run("", "table", "scan", "empty", "--format", "csv").want(t, "scan empty strings", 0, "k,v\n\"\",\"\"\na,\n")
+	run("", "table", "scan", "empty", "--format", "csv", "--where", "k = ''").want(t, "find the empty string", 0, "k,v\n\"\",\"\"\n")
 	run("", "table", "delete", "t").want(t, "delete", 0, "")
 	run("", "table", "count", "t").wantError(t, "count of a deleted table", 1, "there is no table \"t\"")
 	if r := nyala(t, "", "--masters", localStatus(t, two)["master-1"].RPC, "table", "list"); r.code != 0 || r.out != "" {

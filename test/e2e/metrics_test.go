@@ -35,7 +35,7 @@ func TestWebPages(t *testing.T) {
 		// Every series that this server will ever have without a label from outside is there from the start.
 		_, body := get(t, "http://"+s.Web+"/metrics")
 		for _, series := range []string{
-			`raft_server_messages_total{kind="vote_request"} `, "hybrid_clock_timestamp ", "go_goroutines ", "process_cpu_seconds_total ",
+			`raft_server_messages_total{kind="vote"} `, "hybrid_clock_timestamp ", "go_goroutines ", "process_cpu_seconds_total ",
 		} {
 			if !strings.Contains(body, "\n"+series) {
 				t.Errorf("%s: /metrics has no series %s", s.Name, series)
