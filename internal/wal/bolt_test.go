@@ -79,6 +79,8 @@ func TestCache(t *testing.T) {
 			require.Nil(t, sl.entry)
 		}
 	}
+	commit(t, s, func(b *Batch) { b.DeleteGroup(1); b.DeleteGroup(3) })
+	require.Zero(t, s.Size().CacheBytes)
 }
 
 // TestMetrics shows that every series is there from the start, under its name, and is gone after Close.

@@ -23,9 +23,9 @@ func (c *cache) add(r cacheRef) {
 	c.bytes += r.bytes
 }
 
-// shrink drops the oldest entries until the limit is kept.
+// shrink drops the oldest entries until the limit is kept, and those among the oldest that are gone from their logs.
 func (c *cache) shrink() {
-	for c.bytes > c.limit && c.head < len(c.refs) {
+	for c.head < len(c.refs) && (c.bytes > c.limit || !c.refs[c.head].held()) {
 		r := c.refs[c.head]
 		c.refs[c.head] = cacheRef{}
 		c.head++
@@ -37,6 +37,14 @@ func (c *cache) shrink() {
 		clear(c.refs[n:])
 		c.refs, c.head = c.refs[:n], 0
 	}
+}
+
+// held says whether the log still holds the entry.
+func (r *cacheRef) held() bool {
+	r.log.mu.RLock()
+	defer r.log.mu.RUnlock()
+	first := r.log.firstLocked()
+	return r.index >= first && r.index <= r.log.lastLocked() && r.log.slots[r.index-first].seq == r.seq
 }
 
 // forget drops the entry at index from memory, if it is still the one written under seq.

@@ -61,7 +61,10 @@ type core struct {
 	trash  trash
 	strays []*badRecord // unreadable records of groups that are gone
 	cache  cache
+	// Reused by each plan.
 	arena  []byte
+	muts   []mutation
+	doomed []doomed
 
 	// counts of what is live, for Size.
 	liveEntries, liveBytes, trashRecords, trashBytes, cacheBytes atomic.Int64
@@ -145,9 +148,7 @@ func (c *core) trim(max int) error {
 func (c *core) write(p *plan, trim bool) error {
 	p.finish()
 	err := c.backend.apply(p.muts, &p.tally, trim)
-	if c.arena = p.arena[:0]; cap(c.arena) > 8<<20 {
-		c.arena = nil
-	}
+	c.keepBuffers(p)
 	if err != nil {
 		c.trash.putBack(p.doomed)
 		if errors.Is(err, ErrNoSpace) {
@@ -159,6 +160,16 @@ func (c *core) write(p *plan, trim bool) error {
 	}
 	p.publish()
 	return nil
+}
+
+// keepBuffers keeps a plan's memory for the next one, unless it was an unusually large one.
+func (c *core) keepBuffers(p *plan) {
+	const most = 8 << 20 // bytes of records
+	c.arena, c.muts, c.doomed = nil, nil, nil
+	if cap(p.arena) <= most {
+		clear(p.muts)
+		c.arena, c.muts, c.doomed = p.arena[:0], p.muts[:0], p.doomed
+	}
 }
 
 // fail ends the store's life: whatever comes, the first cause stays.

@@ -40,7 +40,7 @@ type staged struct {
 }
 
 func newPlan(c *core) *plan {
-	return &plan{core: c, tally: c.tally, arena: c.arena[:0], logs: map[ident.LocalNumber]*staged{}, released: map[*badRecord]int{}}
+	return &plan{core: c, tally: c.tally, arena: c.arena, muts: c.muts, logs: map[ident.LocalNumber]*staged{}}
 }
 
 func (p *plan) apply(o *op) {
@@ -115,6 +115,9 @@ func (p *plan) delete(s *staged) {
 	p.dropSuffix(s, 0)
 	p.kill(s, s.log.wreck)
 	for _, bad := range s.log.bad {
+		if p.released == nil {
+			p.released = map[*badRecord]int{}
+		}
 		if p.released[bad]++; p.released[bad] == bad.holders {
 			p.remove(bucketEntries, bad.key, bad.crc)
 		}
@@ -290,7 +293,7 @@ func (p *plan) takeTrash(max int) {
 	for _, bad := range p.core.strays[:p.strays] {
 		p.remove(bucketEntries, bad.key, bad.crc)
 	}
-	p.doomed = p.core.trash.take(nil, max)
+	p.doomed = p.core.trash.take(p.core.doomed[:0], max)
 	for _, d := range p.doomed {
 		p.tally.sum -= d.slot.sum
 		for i := range pieces(d.slot.size) {

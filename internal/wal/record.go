@@ -41,9 +41,16 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// bucketCRC is the CRC of each bucket's name, with which those of its records begin.
+var bucketCRC = func() (t [256]uint32) {
+	for i := range t {
+		t[i] = crc32.Update(0, castagnoli, []byte{byte(i)})
+	}
+	return t
+}()
+
 func recordCRC(bucket bucketID, key, value []byte) uint32 {
-	head := [2]byte{byte(bucket), value[0]}
-	crc := crc32.Update(0, castagnoli, head[:])
+	crc := crc32.Update(bucketCRC[bucket], castagnoli, value[:1])
 	crc = crc32.Update(crc, castagnoli, key)
 	return crc32.Update(crc, castagnoli, value[recordHead:])
 }
