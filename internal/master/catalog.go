@@ -2,6 +2,7 @@ package master
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -13,23 +14,49 @@ import (
 
 // catalog is what the catalog's tablet holds, in memory, with what tablet servers report beside it.
 type catalog struct {
-	// ddl is held over a whole change, from its check to its write.
-	ddl sync.Mutex
+	// ddl holds a token over a whole change, from its check to its write.
+	ddl chan struct{}
 
 	// mu guards what follows.
-	mu       sync.RWMutex
-	term     ident.Term // in which this master leads and has read the catalog; 0: it doesn't
-	doubtful bool       // a write ended without an answer: read anew before the next change
-	tables   map[ident.TableID]*table
-	byName   map[string]*table // those that aren't deleted
-	tablets  map[ident.TabletID]*tabletInfo
+	mu        sync.RWMutex
+	term      ident.Term // in which this master leads and has read the catalog; 0: it doesn't
+	doubtful  bool       // a write ended without an answer: read anew before the next change
+	tables    map[ident.TableID]*table
+	byName    map[string]*table // those that aren't deleted
+	byRequest map[string]*table // those whose creation had a request id, deleted ones too
+	tablets   map[ident.TabletID]*tabletInfo
+	// purgeable are deleted tables that no server holds anything of.
+	purgeable map[*table]struct{}
 }
+
+// lockDDL waits for the turn to change the catalog.
+func (c *catalog) lockDDL(ctx context.Context) error {
+	select {
+	case c.ddl <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return status.Wrap(status.TimedOut, ctx.Err(), "another change of the catalog is under way")
+	}
+}
+
+func (c *catalog) unlockDDL() { <-c.ddl }
 
 // table is a table as the catalog has it. Its fields but tablets are replaced as a whole, never changed.
 type table struct {
 	id      ident.TableID
 	meta    *nyalav1.CatalogTable
 	tablets []*tabletInfo // in the order of their partitions
+	// removals counts the replicas of a deleted table that are known to be gone.
+	removals int
+}
+
+// numReplicas counts the replicas of all tablets.
+func (t *table) numReplicas() int {
+	n := 0
+	for _, ti := range t.tablets {
+		n += len(ti.meta.GetConfig().GetPeers())
+	}
+	return n
 }
 
 func (t *table) deleted() bool {
@@ -59,7 +86,7 @@ type tabletInfo struct {
 }
 
 func newCatalog() *catalog {
-	c := &catalog{}
+	c := &catalog{ddl: make(chan struct{}, 1)}
 	c.clearLocked()
 	return c
 }
@@ -67,8 +94,11 @@ func newCatalog() *catalog {
 func (c *catalog) clearLocked() {
 	c.term = 0
 	c.tables = map[ident.TableID]*table{}
+	c.doubtful = false
 	c.byName = map[string]*table{}
+	c.byRequest = map[string]*table{}
 	c.tablets = map[ident.TabletID]*tabletInfo{}
+	c.purgeable = map[*table]struct{}{}
 }
 
 // putTableLocked adds a table or replaces its metadata.
@@ -81,6 +111,9 @@ func (c *catalog) putTableLocked(id ident.TableID, meta *nyalav1.CatalogTable) *
 		delete(c.byName, t.meta.GetName())
 	}
 	t.meta = meta
+	if id := meta.GetRequestId(); len(id) > 0 {
+		c.byRequest[string(id)] = t
+	}
 	if !t.deleted() {
 		c.byName[meta.GetName()] = t
 	}
@@ -106,9 +139,24 @@ func (c *catalog) removeTableLocked(t *table) {
 	if c.byName[t.meta.GetName()] == t {
 		delete(c.byName, t.meta.GetName())
 	}
+	if id := string(t.meta.GetRequestId()); c.byRequest[id] == t {
+		delete(c.byRequest, id)
+	}
 	for _, ti := range t.tablets {
 		delete(c.tablets, ti.id)
 	}
+	delete(c.purgeable, t)
+}
+
+// takeOverLocked replaces what the tablet holds by what was read anew; what servers have reported stays.
+func (c *catalog) takeOverLocked(fresh *catalog, term ident.Term) {
+	for id, old := range c.tablets {
+		if ti := fresh.tablets[id]; ti != nil {
+			ti.leader, ti.leaderTerm = old.leader, old.leaderTerm
+		}
+	}
+	c.tables, c.byName, c.byRequest, c.tablets, c.purgeable = fresh.tables, fresh.byName, fresh.byRequest, fresh.tablets, fresh.purgeable
+	c.term, c.doubtful = term, false
 }
 
 // findLocked returns the table that an identifier names.

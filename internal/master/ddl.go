@@ -1,11 +1,12 @@
 package master
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/ident"
@@ -13,12 +14,18 @@ import (
 	"github.com/nyaladb/nyala/internal/status"
 )
 
-// maxTableName is the longest table name in bytes, as Kudu's.
-const maxTableName = 256
+const (
+	// maxTableName is the longest table name in bytes, as Kudu's.
+	maxTableName   = 256
+	requestIDBytes = 16
+)
 
 func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableRequest) (*nyalav1.CreateTableResponse, error) {
 	if err := checkTableName(req.GetName()); err != nil {
 		return nil, err
+	}
+	if n := len(req.GetRequestId()); n != 0 && n != requestIDBytes {
+		return nil, status.New(status.InvalidArgument, "the request id has %d bytes, want %d or none", n, requestIDBytes)
 	}
 	s, ps, err := tableSchema(req)
 	if err != nil {
@@ -32,25 +39,30 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 		return nil, status.New(status.InvalidArgument, "table %q would have %d tablets, the most is %d (--max_create_tablets_per_table)",
 			req.GetName(), n, m.cfg.TabletsPerTable)
 	}
-	partitions := ps.Partitions()
+	meta := &nyalav1.CatalogTable{
+		Name: req.GetName(), Schema: s.ToProto(), PartitionSchema: ps.ToProto(), NumReplicas: uint32(replicas),
+		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_PRESENT, RequestId: req.GetRequestId(), CreatedUsec: time.Now().UnixMicro(),
+	}
+	if n := proto.Size(meta); n > schema.MaxCellSize {
+		return nil, status.New(status.InvalidArgument, "table %q: its description takes %d bytes, the most is %d: fewer columns, or shorter names and comments",
+			req.GetName(), n, schema.MaxCellSize)
+	}
 
-	m.catalog.ddl.Lock()
-	defer m.catalog.ddl.Unlock()
+	if err := m.catalog.lockDDL(ctx); err != nil {
+		return nil, err
+	}
+	defer m.catalog.unlockDDL()
 	if err := m.freshForChange(ctx); err != nil {
 		return nil, err
 	}
 	if done, resp, err := m.existing(req); done {
 		return resp, err
 	}
-	candidates := m.servers.alive(time.Now())
+	candidates := m.candidates(time.Now())
 	if len(candidates) < replicas {
 		return nil, tooFewServers(len(candidates), replicas)
 	}
-	tableID := ident.TableID(ident.New())
-	meta := &nyalav1.CatalogTable{
-		Name: req.GetName(), Schema: s.ToProto(), PartitionSchema: ps.ToProto(), NumReplicas: uint32(replicas),
-		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_PRESENT, RequestId: req.GetRequestId(), CreatedUsec: time.Now().UnixMicro(),
-	}
+	tableID, partitions := ident.TableID(ident.New()), ps.Partitions()
 	rows := []catalogRow{{kind: entryTable, id: string(tableID), metadata: meta}}
 	configs := place(candidates, len(partitions), replicas)
 	for i, p := range partitions {
@@ -78,18 +90,46 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	return &nyalav1.CreateTableResponse{TableId: string(tableID), NumTablets: uint32(len(partitions))}, nil
 }
 
-// existing answers for a table of that name: the first answer again if this very request made it, otherwise that it exists.
+// existing answers a request that was carried out before, with the first answer, also where the table was deleted since,
+// and one for a name that is taken.
 func (m *Master) existing(req *nyalav1.CreateTableRequest) (done bool, resp *nyalav1.CreateTableResponse, err error) {
 	m.catalog.mu.RLock()
 	defer m.catalog.mu.RUnlock()
-	t, ok := m.catalog.byName[req.GetName()]
-	if !ok {
-		return false, nil, nil
-	}
-	if len(req.GetRequestId()) > 0 && bytes.Equal(t.meta.GetRequestId(), req.GetRequestId()) {
+	if t := m.catalog.byRequest[string(req.GetRequestId())]; t != nil {
+		if t.meta.GetName() != req.GetName() {
+			return true, nil, status.New(status.InvalidArgument, "request id %x was used for table %q before", req.GetRequestId(), t.meta.GetName())
+		}
 		return true, &nyalav1.CreateTableResponse{TableId: string(t.id), NumTablets: uint32(len(t.tablets))}, nil
 	}
-	return true, nil, status.New(status.TableAlreadyPresent, "table %q already exists", req.GetName())
+	if m.catalog.byName[req.GetName()] != nil {
+		return true, nil, status.New(status.TableAlreadyPresent, "table %q already exists", req.GetName())
+	}
+	return false, nil, nil
+}
+
+// candidates returns the servers that are alive with what the catalog has placed on them.
+func (m *Master) candidates(now time.Time) []candidate {
+	alive := m.servers.alive(now)
+	at := make(map[ident.ServerID]*candidate, len(alive))
+	for i := range alive {
+		at[alive[i].id] = &alive[i]
+	}
+	m.catalog.mu.RLock()
+	defer m.catalog.mu.RUnlock()
+	for _, ti := range m.catalog.tablets {
+		if ti.table.deleted() {
+			continue
+		}
+		for i, p := range ti.meta.GetConfig().GetPeers() {
+			if c := at[ident.ServerID(p.GetServerId())]; c != nil {
+				c.replicas++
+				if i == 0 {
+					c.first++
+				}
+			}
+		}
+	}
+	return alive
 }
 
 func tooFewServers(alive, replicas int) error {
@@ -165,8 +205,10 @@ func tableSchema(req *nyalav1.CreateTableRequest) (*schema.Schema, *schema.Parti
 }
 
 func (m *Master) deleteTable(ctx context.Context, req *nyalav1.DeleteTableRequest) (*nyalav1.DeleteTableResponse, error) {
-	m.catalog.ddl.Lock()
-	defer m.catalog.ddl.Unlock()
+	if err := m.catalog.lockDDL(ctx); err != nil {
+		return nil, err
+	}
+	defer m.catalog.unlockDDL()
 	if err := m.freshForChange(ctx); err != nil {
 		return nil, err
 	}
@@ -178,7 +220,7 @@ func (m *Master) deleteTable(ctx context.Context, req *nyalav1.DeleteTableReques
 	}
 	meta := &nyalav1.CatalogTable{
 		Name: t.meta.GetName(), Schema: t.meta.GetSchema(), PartitionSchema: t.meta.GetPartitionSchema(), NumReplicas: t.meta.GetNumReplicas(),
-		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_DELETED, CreatedUsec: t.meta.GetCreatedUsec(),
+		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_DELETED, RequestId: t.meta.GetRequestId(), CreatedUsec: t.meta.GetCreatedUsec(),
 	}
 	if err := m.change(ctx, []catalogRow{{kind: entryTable, id: string(t.id), metadata: meta}}); err != nil {
 		return nil, err
@@ -193,68 +235,4 @@ func (m *Master) deleteTable(ctx context.Context, req *nyalav1.DeleteTableReques
 	}
 	m.cfg.Logger.Info("deleted table", "table", meta.GetName(), "table_id", string(t.id))
 	return &nyalav1.DeleteTableResponse{}, nil
-}
-
-// purgeDeleted takes deleted tables out of the catalog once no server holds anything of them.
-func (m *Master) purgeDeleted(ctx context.Context) error {
-	for {
-		var t *table
-		select {
-		case <-ctx.Done():
-			return nil
-		case t = <-m.purge:
-		}
-		if err := m.purgeTable(ctx, t); err != nil && ctx.Err() == nil {
-			m.cfg.Logger.Warn("a deleted table stays in the catalog for the moment", "table_id", string(t.id), "err", err)
-		}
-	}
-}
-
-func (m *Master) purgeTable(ctx context.Context, t *table) error {
-	m.catalog.ddl.Lock()
-	defer m.catalog.ddl.Unlock()
-	if err := m.freshForChange(ctx); err != nil {
-		return err
-	}
-	m.catalog.mu.RLock()
-	known := m.catalog.tables[t.id] == t
-	rows := []catalogRow{{kind: entryTable, id: string(t.id), remove: true}}
-	for _, ti := range t.tablets {
-		rows = append(rows, catalogRow{kind: entryTablet, id: string(ti.id), remove: true})
-	}
-	m.catalog.mu.RUnlock()
-	if !known {
-		return nil
-	}
-	if err := m.change(ctx, rows); err != nil {
-		return err
-	}
-	m.catalog.mu.Lock()
-	m.catalog.removeTableLocked(t)
-	m.catalog.mu.Unlock()
-	return nil
-}
-
-// freshForChange makes sure that this master leads and that its memory is what the catalog's tablet holds. The caller holds
-// catalog.ddl.
-func (m *Master) freshForChange(ctx context.Context) error {
-	m.catalog.mu.RLock()
-	err, doubtful, term := m.leadingLocked(), m.catalog.doubtful, m.catalog.term
-	m.catalog.mu.RUnlock()
-	if err != nil || !doubtful {
-		return err
-	}
-	return m.loadHoldingDDL(ctx, term)
-}
-
-// change writes rows to the catalog. Where that fails the write may still come to pass: the memory is in doubt until it is
-// read anew.
-func (m *Master) change(ctx context.Context, rows []catalogRow) error {
-	err := m.store.write(ctx, rows)
-	if err != nil {
-		m.catalog.mu.Lock()
-		m.catalog.doubtful = true
-		m.catalog.mu.Unlock()
-	}
-	return err
 }

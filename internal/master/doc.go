@@ -10,10 +10,24 @@
 //	I1: a change of the catalog is one write to its tablet: a table and all its tablets appear together or not at all.
 //	I2: after a write whose outcome isn't known the state in memory is read anew before it is used for another change.
 //	I3: a replica is deleted only where the catalog says that its tablet is: what the catalog doesn't know is left alone.
-//	I4: replica ids are handed out per tablet and never used again.
+//	I4: replica ids are handed out per tablet and never used again; a replica that a server had and lost is not made anew.
+//	I5: a deleted table leaves the catalog only after every server with a replica of it has answered that it has none.
+//	I6: what is known of tablet servers is of one leadership; a heartbeat that another one has overtaken changes nothing.
+//
+// # Life cycle
+//
+// New starts nothing. Run makes the catalog's replica at the first start and then follows its leadership: while this master
+// leads it reads the catalog, takes reports, and holds one conversation with each tablet server, in which that is told what
+// to create and delete until it has. All of this ends with the leadership, before the next one begins.
 //
 // # Concurrency
 //
-// catalog.mu guards the tables and tablets in memory, changes hold catalog.ddl as well, from the check to the write.
-// servers.mu guards what is known of tablet servers; it is taken after catalog.mu. Neither is held over a call.
+// A change of the catalog holds the DDL token from its check to its write. catalog.mu guards the tables and tablets in memory,
+// servers.mu what is known of tablet servers, reconcile.mu who is being talked to. Order: the DDL token, reconcile.mu,
+// catalog.mu, servers.mu. None of the locks is held over a call.
+//
+// # Tests
+//
+// A master and tablet servers in one process, with real folders, ports and parts, are killed, started late and told
+// nonsense; which heartbeats count is a table.
 package master

@@ -7,33 +7,31 @@ import (
 	"github.com/nyaladb/nyala/internal/ident"
 )
 
-// heartbeat takes in one heartbeat of a tablet server and says whether a full report is needed.
-func (m *Master) heartbeat(req *nyalav1.TSHeartbeatRequest) (needsFull bool) {
-	report := req.GetReport()
-	ts, isNew, needsFull := m.servers.heartbeat(req, time.Now())
-	if isNew {
+// heartbeat takes in one heartbeat of a tablet server. It says whether this master leads, in the term in which the call was
+// let in, and whether a full report is needed.
+func (m *Master) heartbeat(term ident.Term, req *nyalav1.TSHeartbeatRequest) (leads, needsFull bool) {
+	h := m.servers.heartbeat(term, req, time.Now())
+	if h.ts == nil {
+		return h.leads, false
+	}
+	if h.isNew {
 		m.cfg.Logger.Info("tablet server registered", "server", req.GetServerId(), "addresses", req.GetRegistration().GetRpcAddresses())
-		m.reconcile.mu.Lock()
-		if m.reconcile.run != nil {
-			m.reconcile.run(ts)
-		}
-		m.reconcile.mu.Unlock()
+		m.beginConversation(h.ts)
 	}
-	if report == nil || needsFull {
-		return needsFull
+	if h.take {
+		m.takeReport(h.ts, req.GetReport())
 	}
-	m.takeReport(ts, report)
-	return false
+	return true, h.needsFull
 }
 
 // takeReport brings the memory up to what a tablet server reports, and finds what it has to be told: to create what the
-// catalog wants on it and it doesn't have, to remove what the catalog says is deleted.
+// catalog wants on it and it never had, to remove what the catalog says is deleted.
 func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 	m.catalog.mu.Lock()
 	defer m.catalog.mu.Unlock()
+	gone := m.servers.report(ts, report)
 	for _, s := range report.GetUpdated() {
 		id := ident.TabletID(s.GetTabletId())
-		m.servers.setReplica(ts, id, true, s.GetRole() == nyalav1.Role_ROLE_LEADER)
 		ti := m.catalog.tablets[id]
 		switch {
 		case ti == nil:
@@ -45,40 +43,31 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 			ti.reportLeader(ident.Term(s.GetTerm()), ident.ReplicaID(s.GetLeaderReplicaId()))
 		}
 	}
-	for _, id := range report.GetRemovedTabletIds() {
-		m.servers.setReplica(ts, ident.TabletID(id), false, false)
-	}
-	if !report.GetFull() {
-		return
-	}
-	for id, ti := range m.catalog.tablets {
-		if ti.replicaOn(ts.id) == nil || m.servers.holds(ts, id) {
-			continue
+	for _, id := range gone {
+		if ti := m.catalog.tablets[id]; ti != nil && !ti.table.deleted() && ti.replicaOn(ts.id) != nil {
+			// Made anew it would vote under an id that has voted and acknowledged before, and could lose what others rest on.
+			m.servers.lost(ts, id)
+			m.cfg.Logger.Error("tablet server has lost a replica; it is not made anew under the same id",
+				"server", string(ts.id), "tablet_id", string(id), "table", ti.table.meta.GetName())
 		}
-		if ti.table.deleted() {
-			m.removedLocked(ti, ts.id)
-		} else {
-			m.servers.tell(ts.id, id, true)
-		}
+	}
+	if report.GetFull() {
+		m.compareLocked(ts)
 	}
 }
 
-// removedLocked notes that a server holds no replica of a deleted tablet any more; once no server does, the table leaves
-// the catalog for good.
-func (m *Master) removedLocked(ti *tabletInfo, server ident.ServerID) {
-	if ti.removedFrom == nil {
-		ti.removedFrom = map[ident.ServerID]struct{}{}
-	}
-	ti.removedFrom[server] = struct{}{}
-	for _, other := range ti.table.tablets {
-		for _, p := range other.meta.GetConfig().GetPeers() {
-			if _, gone := other.removedFrom[ident.ServerID(p.GetServerId())]; !gone {
-				return
-			}
+// compareLocked finds what a tablet server that has reported has to be told. The caller holds catalog.mu.
+func (m *Master) compareLocked(ts *tserver) {
+	for id, ti := range m.catalog.tablets {
+		if ti.replicaOn(ts.id) == nil {
+			continue
 		}
-	}
-	select {
-	case m.purge <- ti.table:
-	default: // the next full report brings it up again
+		if ti.table.deleted() {
+			if _, gone := ti.removedFrom[ts.id]; !gone {
+				m.servers.tell(ts.id, id, false)
+			}
+		} else if m.servers.lacks(ts, id) {
+			m.servers.tell(ts.id, id, true)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,13 +22,33 @@ const (
 	taskRetry   = 500 * time.Millisecond
 )
 
-// startReconciling lets each tablet server be told what it has to do, from now on until ctx ends.
+// startReconciling lets each tablet server be told what it has to do, from now on until stopReconciling or the end of ctx.
 func (m *Master) startReconciling(ctx context.Context, eg *errgroup.Group) {
-	eg.Go(func() error { return m.purgeDeleted(ctx) })
 	m.reconcile.mu.Lock()
 	defer m.reconcile.mu.Unlock()
-	m.reconcile.run = func(ts *tserver) {
-		eg.Go(func() error { return m.converse(ctx, ts) })
+	m.reconcile.start = func(ts *tserver) {
+		if !ts.conversing {
+			ts.conversing = true
+			eg.Go(func() error { return m.converse(ctx, ts) })
+		}
+	}
+	for _, ts := range m.servers.all() { // those that were heard before
+		m.reconcile.start(ts)
+	}
+}
+
+func (m *Master) stopReconciling() {
+	m.reconcile.mu.Lock()
+	defer m.reconcile.mu.Unlock()
+	m.reconcile.start = nil
+}
+
+// beginConversation begins to tell a server that is new here what it has to do.
+func (m *Master) beginConversation(ts *tserver) {
+	m.reconcile.mu.Lock()
+	defer m.reconcile.mu.Unlock()
+	if m.reconcile.start != nil {
+		m.reconcile.start(ts)
 	}
 }
 
@@ -46,11 +67,7 @@ func (m *Master) converse(ctx context.Context, ts *tserver) error {
 			}
 			if !m.runTasks(ctx, ts, create, remove) {
 				// Unreachable or busy: its next heartbeat wakes this conversation, at the latest.
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-time.After(taskRetry):
-				}
+				pause(ctx, taskRetry)
 				break
 			}
 		}
@@ -62,9 +79,9 @@ func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove []ide
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	var (
-		wg  sync.WaitGroup
-		mu  sync.Mutex
-		bad bool
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		fault error // of one of them
 	)
 	one := func(tablet ident.TabletID, isCreate bool, call func(context.Context, ident.TabletID) error) {
 		wg.Go(func() {
@@ -75,11 +92,9 @@ func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove []ide
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if !bad {
-				m.cfg.Logger.Warn("tablet server didn't do what it was told; trying again", "server", string(ts.id),
-					"tablet_id", string(tablet), "create", isCreate, "err", err)
+			if fault == nil {
+				fault = fmt.Errorf("tablet %s: %w", tablet, err)
 			}
-			bad = true
 		})
 	}
 	for _, id := range create {
@@ -89,7 +104,22 @@ func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove []ide
 		one(id, false, func(ctx context.Context, id ident.TabletID) error { return m.removeFrom(ctx, ts, id) })
 	}
 	wg.Wait()
-	return !bad
+	m.sayFault(ctx, ts, fault)
+	return fault == nil
+}
+
+// sayFault logs what keeps a server from doing what it is told, once for each kind of fault, and that it is over.
+func (m *Master) sayFault(ctx context.Context, ts *tserver, fault error) {
+	code := status.CodeOf(fault)
+	switch {
+	case ctx.Err() != nil && fault == nil || code == ts.fault:
+		return
+	case fault != nil:
+		m.cfg.Logger.Warn("tablet server didn't do what it was told; trying on", "server", string(ts.id), "err", fault)
+	default:
+		m.cfg.Logger.Info("tablet server does what it is told again", "server", string(ts.id))
+	}
+	ts.fault = code
 }
 
 func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) error {
@@ -121,12 +151,12 @@ func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) e
 func (m *Master) removeFrom(ctx context.Context, ts *tserver, id ident.TabletID) error {
 	m.catalog.mu.RLock()
 	ti := m.catalog.tablets[id]
-	wanted := ti != nil && !ti.table.deleted()
+	deleted := ti != nil && ti.table.deleted()
 	m.catalog.mu.RUnlock()
-	address := m.servers.address(ts.id, "")
-	if wanted || address == "" {
-		return nil
+	if !deleted {
+		return nil // I3: wanted after all, or unknown
 	}
+	address := m.servers.address(ts.id, ti.replicaOn(ts.id).GetAddress())
 	err := m.calls.remove(ctx, address, &nyalav1.DeleteTabletRequest{
 		DestServerId: string(ts.id), TabletId: string(id), Reason: "its table was deleted",
 	})
@@ -135,7 +165,7 @@ func (m *Master) removeFrom(ctx context.Context, ts *tserver, id ident.TabletID)
 	}
 	m.catalog.mu.Lock()
 	defer m.catalog.mu.Unlock()
-	if ti != nil && m.catalog.tablets[id] == ti {
+	if m.catalog.tablets[id] == ti {
 		m.removedLocked(ti, ts.id)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/status"
 )
 
 // servers is what the leading master knows of tablet servers: where they are, when they were last heard, and what they have
@@ -17,6 +18,7 @@ type servers struct {
 	unresponsive time.Duration // a server not heard for longer isn't alive
 
 	mu   sync.Mutex
+	term ident.Term // the leadership in which they were heard; 0: none
 	byID map[ident.ServerID]*tserver
 }
 
@@ -32,60 +34,138 @@ type tserver struct {
 	// What the server is to be told, until it has done it.
 	create map[ident.TabletID]struct{}
 	remove map[ident.TabletID]struct{}
-	wake   chan struct{} // holds one token while there may be something to tell
+	// lost are replicas that it had in this leadership and has no more, although the catalog has them: not made anew.
+	lost map[ident.TabletID]struct{}
+	wake chan struct{} // holds one token while there may be something to tell
+
+	conversing bool        // guarded by reconcile.mu: a conversation with it is under way
+	fault      status.Code // of the conversation: what was said last
 }
 
 func newServers(unresponsive time.Duration) *servers {
 	return &servers{unresponsive: unresponsive, byID: map[ident.ServerID]*tserver{}}
 }
 
-func (s *servers) clear() {
+// begin forgets everything: a leadership begins, or with term 0 one has ended.
+func (s *servers) begin(term ident.Term) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.term = term
 	clear(s.byID)
 }
 
-// heartbeat takes in that a server was heard. It says whether the server is new here, and whether it has to send a full
-// report, because it is new, was restarted, or a report was lost on the way.
-func (s *servers) heartbeat(req *nyalav1.TSHeartbeatRequest, now time.Time) (ts *tserver, isNew, needsFull bool) {
+// heard is what a heartbeat tells.
+type heard struct {
+	leads     bool     // this master leads in the term in which the heartbeat was let in
+	ts        *tserver // nil: nothing is to be learned from it
+	isNew     bool
+	take      bool // its report is the one that is due, or a full one
+	needsFull bool // a full report is needed: the server is new, was restarted, or a report was lost on the way
+}
+
+// heartbeat takes in that a server was heard. A heartbeat that was overtaken by a later one, of the same start or of another,
+// changes nothing.
+func (s *servers) heartbeat(term ident.Term, req *nyalav1.TSHeartbeatRequest, now time.Time) (h heard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.term != term || term == 0 {
+		return heard{}
+	}
+	h.leads = true
 	id := ident.ServerID(req.GetServerId())
-	ts = s.byID[id]
+	ts := s.byID[id]
 	if ts == nil {
-		isNew = true
+		h.isNew = true
 		ts = &tserver{
-			id: id, replicas: map[ident.TabletID]bool{},
-			create: map[ident.TabletID]struct{}{}, remove: map[ident.TabletID]struct{}{}, wake: make(chan struct{}, 1),
+			id: id, replicas: map[ident.TabletID]bool{}, incarnation: req.GetIncarnation(),
+			create: map[ident.TabletID]struct{}{}, remove: map[ident.TabletID]struct{}{}, lost: map[ident.TabletID]struct{}{},
+			wake: make(chan struct{}, 1),
 		}
 		s.byID[id] = ts
 	}
-	if ts.incarnation != req.GetIncarnation() {
-		ts.incarnation, ts.reported = req.GetIncarnation(), false
+	report := req.GetReport()
+	switch {
+	case req.GetIncarnation() < ts.incarnation:
+		return h
+	case req.GetIncarnation() > ts.incarnation:
+		ts.incarnation, ts.reported, ts.sequence = req.GetIncarnation(), false, 0
+	case report != nil && ts.reported && report.GetSequence() < ts.sequence:
+		return h
 	}
+	h.ts = ts
 	if r := req.GetRegistration(); r != nil {
 		ts.registration = r
 	}
 	ts.heard = now
-	report := req.GetReport()
 	switch {
-	case report.GetFull():
+	case report.GetFull(), report != nil && ts.reported && report.GetSequence() == ts.sequence:
+		h.take = true
 		ts.reported, ts.sequence = true, report.GetSequence()+1
-		clear(ts.replicas)
-	case report != nil && report.GetSequence() != ts.sequence:
-		ts.reported = false
 	case report != nil:
-		ts.sequence++
+		ts.reported = false
 	}
-	ts.poke()
-	return ts, isNew, !ts.reported
+	h.needsFull = !ts.reported
+	poke(ts.wake)
+	return h
 }
 
-func (ts *tserver) poke() {
-	select {
-	case ts.wake <- struct{}{}:
-	default:
+// report takes in what a server holds and returns the replicas that it held before and doesn't any more.
+func (s *servers) report(ts *tserver, report *nyalav1.TabletReport) (gone []ident.TabletID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := ts.replicas
+	if report.GetFull() {
+		ts.replicas = make(map[ident.TabletID]bool, len(report.GetUpdated()))
 	}
+	for _, r := range report.GetUpdated() {
+		id := ident.TabletID(r.GetTabletId())
+		ts.replicas[id] = r.GetRole() == nyalav1.Role_ROLE_LEADER
+		delete(ts.create, id)
+		delete(ts.lost, id)
+	}
+	if report.GetFull() {
+		for id := range before {
+			if _, held := ts.replicas[id]; !held {
+				gone = append(gone, id)
+			}
+		}
+		return gone
+	}
+	for _, removed := range report.GetRemovedTabletIds() {
+		id := ident.TabletID(removed)
+		if _, held := ts.replicas[id]; held {
+			gone = append(gone, id)
+			delete(ts.replicas, id)
+		}
+	}
+	return gone
+}
+
+// lost notes that a server has lost a replica that it should have.
+func (s *servers) lost(ts *tserver, tablet ident.TabletID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ts.lost[tablet] = struct{}{}
+}
+
+// lacks says whether a server that has reported never had a replica of a tablet, as far as is known here.
+func (s *servers) lacks(ts *tserver, tablet ident.TabletID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, held := ts.replicas[tablet]
+	_, lost := ts.lost[tablet]
+	return ts.reported && !held && !lost
+}
+
+// all returns the servers heard, by id.
+func (s *servers) all() []*tserver {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*tserver
+	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
+		out = append(out, s.byID[id])
+	}
+	return out
 }
 
 // alive returns the servers heard lately, by id.
@@ -98,7 +178,7 @@ func (s *servers) alive(now time.Time) []candidate {
 		if !ts.aliveAt(now, s.unresponsive) || len(ts.registration.GetRpcAddresses()) == 0 {
 			continue
 		}
-		out = append(out, candidate{id: id, address: ts.registration.GetRpcAddresses()[0], replicas: len(ts.replicas) + len(ts.create)})
+		out = append(out, candidate{id: id, address: ts.registration.GetRpcAddresses()[0]})
 	}
 	return out
 }
@@ -161,27 +241,7 @@ func (s *servers) tell(id ident.ServerID, tablet ident.TabletID, create bool) {
 		delete(ts.create, tablet)
 		ts.remove[tablet] = struct{}{}
 	}
-	ts.poke()
-}
-
-// setReplica takes in what a server reports of one tablet.
-func (s *servers) setReplica(ts *tserver, tablet ident.TabletID, held, leads bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !held {
-		delete(ts.replicas, tablet)
-		return
-	}
-	ts.replicas[tablet] = leads
-	delete(ts.create, tablet)
-}
-
-// holds says whether a server has reported a replica of a tablet.
-func (s *servers) holds(ts *tserver, tablet ident.TabletID) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := ts.replicas[tablet]
-	return ok
+	poke(ts.wake)
 }
 
 // told drops a task that is done.

@@ -204,11 +204,8 @@ func (s *Service) TSHeartbeat(_ context.Context, req *nyalav1.TSHeartbeatRequest
 	}
 	resp := &nyalav1.TSHeartbeatResponse{ClusterId: string(s.m.node.ClusterID()), Clock: uint64(s.m.node.Clock.Latest())}
 	s.m.catalog.mu.RLock()
-	leads := s.m.leadingLocked() == nil
+	term := s.m.catalog.term
 	s.m.catalog.mu.RUnlock()
-	if leads {
-		resp.Leader = true
-		resp.NeedsFullReport = s.m.heartbeat(req)
-	}
+	resp.Leader, resp.NeedsFullReport = s.m.heartbeat(term, req)
 	return resp, nil
 }

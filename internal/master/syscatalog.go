@@ -88,14 +88,22 @@ func (c sysCatalog) createReplica(ctx context.Context, self *nyalav1.MasterInfo)
 	})
 }
 
-// leads says whether this master leads the catalog's group, and in which term.
+// leads says whether this master leads the catalog's group and can write to it, and in which term.
 func (c sysCatalog) leads() (ident.Term, bool) {
 	r, err := c.node.Replicas.Replica(ident.CatalogTablet)
 	if err != nil {
 		return 0, false
 	}
-	st := r.Status()
-	return ident.Term(st.GetTerm()), st.GetRole() == nyalav1.Role_ROLE_LEADER
+	return r.Leadership()
+}
+
+// barrier returns once every write that this master has sent is decided: what can't be read by then never will be.
+func (c sysCatalog) barrier(ctx context.Context) error {
+	r, err := c.node.Replicas.Replica(ident.CatalogTablet)
+	if err != nil {
+		return err
+	}
+	return r.Barrier(ctx)
 }
 
 // write makes all of rows appear or go in one step.

@@ -31,3 +31,9 @@ func (r *Replica) StepDown(ctx context.Context, to ident.ServerID) error {
 	}
 	return r.hostError(r.m.host.TransferLeadership(ctx, r.id, target))
 }
+
+// Leadership returns the term, and whether this replica leads in it and takes writes: it has committed an entry of the term.
+func (r *Replica) Leadership() (ident.Term, bool) {
+	st, ok := r.m.host.Status(r.id)
+	return st.Term, ok && st.Ready
+}

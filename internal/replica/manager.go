@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/clock"
@@ -21,7 +22,14 @@ type ManagerConfig struct {
 	ServerID ident.ServerID
 	// OpenParallel is how many replicas are bootstrapped at once.
 	OpenParallel int
-	Logger       *slog.Logger
+	// RememberResponses and RememberClients are how long the answers to writes proposed here, and their clients, are
+	// remembered by all replicas; 0: the format's defaults.
+	RememberResponses, RememberClients time.Duration
+	Logger                             *slog.Logger
+}
+
+func (c *ManagerConfig) rememberUsec() (responses, clients uint64) {
+	return uint64(c.RememberResponses.Microseconds()), uint64(c.RememberClients.Microseconds())
 }
 
 // Manager holds the replicas of one server. It is what consensus applies to.

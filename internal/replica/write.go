@@ -52,6 +52,10 @@ func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 		RowOperations: req.GetRowOperations(),
 		RequestId:     storedRequestID(req.GetRequestId()),
 	}
+	if op.GetRequestId() != nil {
+		// In this server's word, for all replicas: what is forgotten is decided by the log alone.
+		op.RememberResponsesUsec, op.RememberClientsUsec = r.m.cfg.rememberUsec()
+	}
 	// A follower says so before it looks at the rows: it may be behind in what it knows of the schema.
 	if !r.leads() {
 		return r.answerOfFollower(t, op.GetRequestId())

@@ -24,8 +24,9 @@ type heartbeater struct {
 
 	changes  *replica.Changes
 	sequence uint32
-	full     bool // the next report is to be a full one
-	failing  bool // the last heartbeat failed: said once
+	full     bool        // the next report is to be a full one
+	follower bool        // the master said that it doesn't lead: it is only told that this server is alive
+	said     status.Code // of the failure that was logged last; OK: the master answers
 }
 
 // retryPause is how soon a heartbeat that failed is tried again: a master that was only restarted is found at once.
@@ -39,32 +40,44 @@ func (h *heartbeater) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
+		wake := h.changes.Wake()
+		if h.follower || h.said != status.OK {
+			wake = nil // a change is no reason to call who doesn't take it
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-h.changes.Wake():
+		case <-wake:
 		}
 		pause := h.interval
 		again, err := h.beat(ctx)
 		switch {
 		case err == nil && again:
 			pause = 0
-		case err != nil && ctx.Err() == nil:
+		case err != nil:
 			pause = min(h.interval, retryPause)
-			if !h.failing {
-				h.failing = true
-				h.logger.Warn("no answer from master; trying on", "master", h.master, "err", err)
-			}
-		case err == nil && h.failing:
-			h.failing = false
-			h.logger.Info("master answers again", "master", h.master)
 		}
+		h.say(ctx, err)
 		timer.Reset(pause)
 		if pause > 0 && !h.rest(ctx) {
 			return nil
 		}
 	}
+}
+
+// say logs a failure once for each kind, and that it is over.
+func (h *heartbeater) say(ctx context.Context, err error) {
+	code := status.CodeOf(err)
+	if code == h.said || ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		h.logger.Warn("heartbeat to master failed; trying on", "master", h.master, "err", err)
+	} else {
+		h.logger.Info("master answers again", "master", h.master)
+	}
+	h.said = code
 }
 
 // rest waits the least gap between two heartbeats.
@@ -92,7 +105,7 @@ func (h *heartbeater) beat(ctx context.Context) (again bool, err error) {
 		Clock: uint64(h.node.Clock.Latest()),
 	}
 	taken := h.changes.Take()
-	if h.full || len(taken) > 0 {
+	if !h.follower && (h.full || len(taken) > 0) {
 		req.Report = h.report(taken)
 	}
 	resp, err := nyalav1.NewMasterServiceClient(conn).TSHeartbeat(ctx, req)
@@ -101,21 +114,17 @@ func (h *heartbeater) beat(ctx context.Context) (again bool, err error) {
 		h.full = true // whether it arrived isn't known
 		return false, status.FromGRPC(err)
 	}
-	h.heard.Store(true)
 	if id := ident.ClusterID(resp.GetClusterId()); id != "" {
 		if err := h.node.SetClusterID(id); err != nil {
+			h.full = true
 			return false, err
 		}
 	}
-	switch {
-	case !resp.GetLeader():
-		h.full = true // whoever leads next starts with nothing
-	case resp.GetNeedsFullReport():
-		again, h.full = !req.GetReport().GetFull(), true
-	default:
-		h.full = false
-	}
-	return again, nil
+	h.heard.Store(true)
+	h.follower = !resp.GetLeader()
+	// Whoever leads next starts with nothing, and what was taken for a report that isn't taken is in the next full one.
+	h.full = h.follower || resp.GetNeedsFullReport()
+	return !h.follower && h.full && !req.GetReport().GetFull(), nil
 }
 
 func (h *heartbeater) report(taken []ident.TabletID) *nyalav1.TabletReport {
@@ -126,9 +135,11 @@ func (h *heartbeater) report(taken []ident.TabletID) *nyalav1.TabletReport {
 		return r
 	}
 	for _, id := range taken {
-		if rep, err := h.node.Replicas.Replica(id); err == nil {
-			r.Updated = append(r.Updated, rep.Status())
-		} else {
+		switch st, creating := h.node.Replicas.Status(id); {
+		case creating: // it is told when that has ended
+		case st != nil:
+			r.Updated = append(r.Updated, st)
+		default:
 			r.RemovedTabletIds = append(r.RemovedTabletIds, string(id))
 		}
 	}

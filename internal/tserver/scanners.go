@@ -73,6 +73,11 @@ func (s *scanners) drop(sc *scanner) {
 	s.mu.Lock()
 	delete(s.byID, sc.id)
 	s.mu.Unlock()
+	sc.close()
+}
+
+// close ends the scan once no step of it is under way.
+func (sc *scanner) close() {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	if !sc.closed {
@@ -81,32 +86,28 @@ func (s *scanners) drop(sc *scanner) {
 	}
 }
 
-// expire drops the scanners that weren't used for the time to live.
-func (s *scanners) expire(now time.Time) {
-	s.mu.Lock()
-	var old []*scanner
-	for _, sc := range s.byID {
-		if now.Sub(sc.lastUsed) > s.ttl {
-			old = append(old, sc)
-		}
-	}
-	s.mu.Unlock()
-	for _, sc := range old {
-		s.drop(sc)
-	}
+// expire drops the scanners that weren't used for the time to live and returns how many.
+func (s *scanners) expire(now time.Time) int {
+	return s.dropIf(func(sc *scanner) bool { return now.Sub(sc.lastUsed) > s.ttl })
 }
 
 // closeAll drops every scanner.
-func (s *scanners) closeAll() {
+func (s *scanners) closeAll() { s.dropIf(func(*scanner) bool { return true }) }
+
+func (s *scanners) dropIf(which func(*scanner) bool) int {
+	var out []*scanner
 	s.mu.Lock()
-	var all []*scanner
-	for _, sc := range s.byID {
-		all = append(all, sc)
+	for id, sc := range s.byID {
+		if which(sc) {
+			out = append(out, sc)
+			delete(s.byID, id)
+		}
 	}
 	s.mu.Unlock()
-	for _, sc := range all {
-		s.drop(sc)
+	for _, sc := range out {
+		sc.close()
 	}
+	return len(out)
 }
 
 func (s *scanners) open() int {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -47,6 +48,9 @@ func (c *Config) Validate() error {
 	if c.ScannerTTL <= 0 {
 		errs = append(errs, fmt.Errorf("scanner_ttl_ms is %v: want more than 0", c.ScannerTTL))
 	}
+	if c.MaxScanners < 1 {
+		errs = append(errs, fmt.Errorf("scanner_max_open is %d: want at least 1", c.MaxScanners))
+	}
 	return errors.Join(errs...)
 }
 
@@ -56,6 +60,8 @@ type Server struct {
 	node     *replica.Node
 	logger   *slog.Logger
 	scanners *scanners
+	steps    chan struct{} // a token for each step of a scan under way
+	metrics  *metrics
 	heard    atomic.Bool // a master has answered
 }
 
@@ -64,11 +70,16 @@ func New(cfg Config, node *replica.Node) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, node: node, logger: cfg.Logger, scanners: newScanners(cfg.ScannerTTL, cfg.MaxScanners)}
-	if cfg.Registerer != nil {
-		cfg.Registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "active_scanners", Help: "Scanners that clients have open.",
-		}, func() float64 { return float64(s.scanners.open()) }))
+	s := &Server{
+		cfg: cfg, node: node, logger: cfg.Logger, scanners: newScanners(cfg.ScannerTTL, cfg.MaxScanners),
+		steps: make(chan struct{}, runtime.GOMAXPROCS(0)),
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	if s.metrics, err = newMetrics(s.scanners, cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("tablet server: metrics: %w", err)
 	}
 	return s, nil
 }
@@ -92,6 +103,7 @@ func (s *Server) Ready() (bool, string) {
 
 // Run keeps the masters told and expires scanners until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
+	defer s.metrics.unregister()
 	eg, ctx := errgroup.WithContext(ctx)
 	for _, master := range s.cfg.Masters {
 		h := &heartbeater{
@@ -109,7 +121,7 @@ func (s *Server) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case now := <-tick.C:
-				s.scanners.expire(now)
+				s.metrics.expired.Add(float64(s.scanners.expire(now)))
 			}
 		}
 	})

@@ -1,0 +1,96 @@
+package master
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nyaladb/nyala/internal/ident"
+)
+
+// A deleted table leaves the catalog once every server that had a replica of it has said that it has none, in answer to
+// being told to delete it. That a report doesn't name a replica is no proof: it may be older than a creation still under way.
+
+// removedLocked notes that a server holds no replica of a deleted table's tablet any more. The caller holds catalog.mu.
+func (m *Master) removedLocked(ti *tabletInfo, server ident.ServerID) {
+	if _, known := ti.removedFrom[server]; known || ti.replicaOn(server) == nil {
+		return
+	}
+	if ti.removedFrom == nil {
+		ti.removedFrom = map[ident.ServerID]struct{}{}
+	}
+	ti.removedFrom[server] = struct{}{}
+	ti.table.removals++
+	if ti.table.removals == ti.table.numReplicas() {
+		m.catalog.purgeable[ti.table] = struct{}{}
+		poke(m.purge)
+	}
+}
+
+// purgeDeleted takes deleted tables out of the catalog once no server holds anything of them.
+func (m *Master) purgeDeleted(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.purge:
+		}
+		m.catalog.mu.RLock()
+		tables := slices.Collect(maps.Keys(m.catalog.purgeable))
+		m.catalog.mu.RUnlock()
+		for _, t := range tables {
+			if err := m.purgeTable(ctx, t); err != nil && ctx.Err() == nil {
+				m.cfg.Logger.Warn("a deleted table stays in the catalog for the moment", "table_id", string(t.id), "err", err)
+				poke(m.purge)
+				pause(ctx, taskRetry)
+				break
+			}
+		}
+	}
+}
+
+func (m *Master) purgeTable(ctx context.Context, t *table) error {
+	if err := m.catalog.lockDDL(ctx); err != nil {
+		return err
+	}
+	defer m.catalog.unlockDDL()
+	if err := m.freshForChange(ctx); err != nil {
+		return err
+	}
+	m.catalog.mu.RLock()
+	_, known := m.catalog.purgeable[t]
+	m.catalog.mu.RUnlock()
+	if !known {
+		return nil // the catalog was read anew: its servers are asked again
+	}
+	rows := []catalogRow{{kind: entryTable, id: string(t.id), remove: true}}
+	for _, ti := range t.tablets {
+		rows = append(rows, catalogRow{kind: entryTablet, id: string(ti.id), remove: true})
+	}
+	if err := m.change(ctx, rows); err != nil {
+		return err
+	}
+	m.catalog.mu.Lock()
+	defer m.catalog.mu.Unlock()
+	m.catalog.removeTableLocked(t)
+	return nil
+}
+
+// poke puts a token into a channel that holds one.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d, or for ctx.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
