@@ -192,8 +192,8 @@ func (ts *tabletScan) request(opening bool) *nyalav1.ScanRequest {
 	if ts.limit > 0 {
 		scan.Limit = ts.limit - ts.rows
 	}
-	if scan.ReadMode == nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT {
-		scan.SnapshotTimestamp = uint64(ts.snapshot)
+	if at := uint64(ts.snapshot); at != 0 && scan.ReadMode == nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT {
+		scan.SnapshotTimestamp = &at
 	}
 	req.Target = &nyalav1.ScanRequest_NewScan{NewScan: scan}
 	return req

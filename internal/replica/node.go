@@ -39,6 +39,8 @@ type NodeConfig struct {
 	AdvertisedAddresses []string
 	// OpenParallel is how many replicas are opened at once at the start; 0: twice the processors.
 	OpenParallel int
+	// MockOffset is how far a mock wall clock is off at the start; only with a Clock.TimeSource of mock.
+	MockOffset time.Duration
 	// StepDownTimeout bounds the handing over of leaderships at a graceful stop.
 	StepDownTimeout time.Duration
 	Version         string
@@ -65,6 +67,9 @@ type Node struct {
 	store       *tablet.Store
 	host        *consensus.Host
 	transport   *rpc.PeerTransport
+	beater      *beater
+	mock        *clock.Mock   // nil: the machine's clocks are read
+	clockNews   chan struct{} // the clock was fenced or opened; capacity 1
 	incarnation uint64
 	advertised  []string
 	web         []string
@@ -85,7 +90,7 @@ type Node struct {
 // OpenNode takes the folders, binds the ports and opens what is on disk. It starts nothing: no call is answered before Run.
 // After an error everything is given back.
 func OpenNode(cfg NodeConfig) (n *Node, err error) {
-	n = &Node{cfg: cfg, conns: map[string]*grpc.ClientConn{}}
+	n = &Node{cfg: cfg, conns: map[string]*grpc.ClientConn{}, clockNews: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.Close())
@@ -136,18 +141,39 @@ func (n *Node) openClock() (err error) {
 	cfg := n.cfg.Clock
 	cfg.Logger, cfg.Registerer = n.cfg.Logger, n.cfg.Registerer
 	cfg.BeatInterval = n.cfg.Consensus.HeartbeatInterval
-	n.Clock, err = clock.New(cfg, clock.SystemSource(), clock.Marks{
+	cfg.OnChange = func(clock.Status) { n.clockChanged() }
+	// Whom it knew before its stop it can ask about its clock, but for those that the master no longer names.
+	known := decodeServers(n.log.Meta(serversKey))
+	cfg.OtherServers = max(cfg.OtherServers, len(known))
+	n.Clock, err = clock.New(cfg, n.timeSource(cfg.TimeSource), clock.Marks{
 		Clock: n.log.Meta(consensus.MetaClockMark), Promise: n.log.Meta(consensus.MetaPromiseMark),
 	})
 	if err != nil {
 		return fmt.Errorf("start the clock: %w", err)
 	}
+	n.beater = &beater{self: n.ServerID(), interval: cfg.BeatInterval, clock: n.Clock}
+	if len(known) > 0 {
+		n.beater.set(0, known)
+	}
 	if last := n.log.LastTimestamp(); last != 0 {
 		if err := n.Clock.AdvanceTo(last); err != nil {
-			return fmt.Errorf("start the clock above the log's last timestamp: %w", err)
+			// An entry from a clock that had jumped costs its tablet: each group stamps above its own log, or not at all.
+			n.cfg.Logger.Error("a timestamp in the log is far ahead of this server's clock: its tablet takes no writes here until the clock is there",
+				"timestamp", last.String(), "err", err)
 		}
 	}
 	return nil
+}
+
+// timeSource returns what the clock reads.
+func (n *Node) timeSource(name string) clock.Source {
+	real := clock.SystemSource()
+	if name != clock.SourceMock {
+		return real
+	}
+	n.mock = clock.NewMock(real)
+	n.mock.Change(func(f *clock.Faults) { f.Offset = n.cfg.MockOffset })
+	return n.mock
 }
 
 func (n *Node) openRPC() (err error) {
@@ -175,6 +201,7 @@ func (n *Node) openRPC() (err error) {
 	if n.transport, err = rpc.NewPeerTransport(peers); err != nil {
 		return err
 	}
+	n.beater.sender = n.transport
 	nyalav1.RegisterPeerServiceServer(n.RPC, n.transport)
 	nyalav1.RegisterServerServiceServer(n.RPC, &serverService{n: n})
 	return nil
@@ -184,7 +211,10 @@ func (n *Node) openReplicas() (err error) {
 	opts := n.cfg.Tablet
 	opts.Dir, opts.Logger, opts.Registerer = n.layout.StoreDir(), n.cfg.Logger, n.cfg.Registerer
 	m := &Manager{
-		cfg:      ManagerConfig{ServerID: n.ServerID(), OpenParallel: n.cfg.OpenParallel, Logger: n.cfg.Logger},
+		cfg: ManagerConfig{
+			ServerID: n.ServerID(), OpenParallel: n.cfg.OpenParallel, Logger: n.cfg.Logger,
+			RememberResponses: n.cfg.Tablet.RememberResponsesTTL, RememberClients: n.cfg.Tablet.RememberClientsTTL,
+		},
 		log:      n.log,
 		clock:    n.Clock,
 		replicas: map[ident.TabletID]*Replica{},
@@ -212,7 +242,7 @@ func (n *Node) openReplicas() (err error) {
 		return err
 	}
 	m.host = n.host
-	n.transport.Handle(n.host)
+	n.transport.Handle(peerHandler{n.host, n.Clock})
 	for _, g := range n.log.Groups() {
 		m.register(g)
 	}
@@ -271,6 +301,10 @@ func (n *Node) Dial(address string) (grpc.ClientConnInterface, error) {
 	return c, nil
 }
 
+// AwaitClock returns once the clock may give timestamps out: once somebody steers it, where somebody must. It comes before
+// Run. It gives up after the clock's time for that, or with ctx.
+func (n *Node) AwaitClock(ctx context.Context) error { return n.Clock.WaitSynchronized(ctx) }
+
 // Run opens the replicas and answers calls until ctx ends or a part fails. role is what the server does beside; it runs
 // from when calls are answered, and is the first to be stopped. Before a stop that was asked for, leaderships are handed
 // over. When Run returns, everything is closed.
@@ -279,7 +313,7 @@ func (n *Node) Run(ctx context.Context, role func(context.Context) error) error 
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	eg, parts := errgroup.WithContext(parts)
-	for _, run := range []func(context.Context) error{n.Clock.Run, n.transport.Run, n.host.Run, n.RPC.Run} {
+	for _, run := range []func(context.Context) error{n.Clock.Run, n.transport.Run, n.beater.run, n.host.Run, n.watchClock, n.RPC.Run} {
 		eg.Go(func() error { return run(parts) })
 	}
 	eg.Go(func() error {

@@ -18,7 +18,8 @@ import (
 // the read can go on at another replica.
 //
 // READ_AT_SNAPSHOT at T shows the writes below T, where none is named those before this moment and what the caller knows of.
-// It waits until T-1 is closed: until no entry at or below it can come.
+// It waits until T-1 is past on this server's clock, where T lies a little ahead, and closed: until no entry at or below it
+// can come. A T further ahead than clocks may differ is refused at once, and moves no clock.
 //
 // READ_YOUR_WRITES reads at the lowest such T that shows what the caller knows of and what is applied here already. A caller
 // that knows of nothing gets this moment: a replica that has just started may not have applied what others have seen.
@@ -37,7 +38,7 @@ func (r *Replica) ReadPoint(ctx context.Context, mode nyalav1.ReadMode, snapshot
 	case nyalav1.ReadMode_READ_MODE_READ_YOUR_WRITES:
 		if propagated == 0 {
 			snapshot, err = r.chosenSnapshot(0, 0)
-		} else {
+		} else if err = r.observe(propagated); err == nil {
 			_, last := t.Applied()
 			snapshot = max(propagated, last) + 1
 		}
@@ -72,11 +73,31 @@ func (r *Replica) close(ctx context.Context, snapshot hybridtime.Timestamp) erro
 	if err := r.m.clock.CheckAhead(snapshot); err != nil {
 		return status.Wrap(status.InvalidSnapshot, err, "tablet %s: snapshot %s", r.id, snapshot)
 	}
+	if err := r.awaitPast(ctx, snapshot-1); err != nil {
+		return err
+	}
 	index, err := r.m.host.CloseTimestamp(ctx, r.id, snapshot-1)
 	if err != nil {
 		return r.readError(err, "waiting until no write below the snapshot can come any more (the tablet may have no leader)")
 	}
 	return r.WaitApplied(ctx, index)
+}
+
+// awaitPast waits until a timestamp a little ahead is past: closing it sooner would move clocks ahead of the time. A fenced
+// server goes by its last good reading: what is past by that can be read here still.
+func (r *Replica) awaitPast(ctx context.Context, ts hybridtime.Timestamp) error {
+	if ts <= r.m.clock.Latest() {
+		return nil
+	}
+	err := r.m.clock.WaitPast(ctx, ts)
+	switch {
+	case err == nil, status.CodeOf(err) == status.Clock && ts <= r.m.clock.Status().Now:
+		return nil
+	case ctx.Err() != nil:
+		return status.Wrap(status.TimedOut, err, "tablet %s: the snapshot lies in the future: waiting until %s is past", r.id, ts)
+	default:
+		return err
+	}
 }
 
 func (r *Replica) readError(err error, doing string) error {
@@ -86,13 +107,24 @@ func (r *Replica) readError(err error, doing string) error {
 	return r.hostError(err)
 }
 
+// observe takes over what the caller knows of.
+func (r *Replica) observe(propagated hybridtime.Timestamp) error {
+	if err := r.m.clock.Update(propagated); err != nil {
+		return status.Wrap(status.InvalidArgument, err, "tablet %s: the request's propagated timestamp", r.id)
+	}
+	return nil
+}
+
 // chosenSnapshot is the caller's snapshot or, where none was named, this moment, which lies past what the caller knows of.
 func (r *Replica) chosenSnapshot(snapshot, propagated hybridtime.Timestamp) (hybridtime.Timestamp, error) {
 	if snapshot != 0 {
-		return snapshot, nil
+		if err := r.m.clock.CheckAhead(snapshot); err != nil {
+			return 0, status.Wrap(status.InvalidSnapshot, err, "tablet %s: snapshot %s", r.id, snapshot)
+		}
+		return snapshot, r.observe(propagated)
 	}
-	if err := r.m.clock.Update(propagated); err != nil {
-		return 0, status.Wrap(status.InvalidSnapshot, err, "tablet %s: the request's propagated timestamp", r.id)
+	if err := r.observe(propagated); err != nil {
+		return 0, err
 	}
 	now, err := r.m.clock.Now()
 	if err != nil {

@@ -26,6 +26,7 @@ func (s *serverService) GetStatus(context.Context, *nyalav1.GetStatusRequest) (*
 		RpcAddresses: n.Addresses(),
 		WebAddresses: n.web,
 		Incarnation:  n.Incarnation(),
+		Clock:        n.ClockTrouble(),
 	}
 	if n.cfg.FS.Role == fs.Master {
 		resp.Role = nyalav1.ServerRole_SERVER_ROLE_MASTER

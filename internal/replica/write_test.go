@@ -50,7 +50,7 @@ func TestWriteAndRead(t *testing.T) {
 	_, err = leader.count(t.Context(), id, atSnapshot, far, 0)
 	require.Equal(t, status.InvalidSnapshot, status.CodeOf(err), "%v", err)
 	_, err = leader.count(t.Context(), id, atSnapshot, 0, far)
-	require.Equal(t, status.InvalidSnapshot, status.CodeOf(err), "%v", err)
+	require.Equal(t, status.InvalidArgument, status.CodeOf(err), "%v", err)
 	require.Equal(t, 1.0, value(t, leader.n.Replicas.metrics.writes[writeOK]))
 	require.Zero(t, leader.inFlight())
 }

@@ -83,6 +83,8 @@ type messageCounter struct {
 
 func (c *messageCounter) Receive(_ ident.ServerID, b *nyalav1.PeerBatch) { c.add(len(b.GetMessages())) }
 
+func (c *messageCounter) HearBeat(ident.ServerID, *nyalav1.Beat) {}
+
 func (c *messageCounter) Unreachable(_ ident.ServerID, dropped []*nyalav1.GroupMessage) {
 	c.add(len(dropped))
 }

@@ -23,7 +23,8 @@
 //	    and that it wants to be dialed.
 //	I5: a message is handed to a stream once, or dropped and reported; a report may be left out (and counted) when its taker
 //	    is slower than the losses. Nothing is sent twice, but what a stream took before it broke may be lost in silence.
-//	I6: no message is taken from a peer before its hello was checked: cluster, server id, channel, direction.
+//	I6: a beat is made as its batch leaves and handed over before the batch's messages; at most one waits per peer.
+//	I7: no message is taken from a peer before its hello was checked: cluster, server id, channel, direction.
 //
 // # Concurrency
 //

@@ -86,7 +86,7 @@ func TestMetricsLint(t *testing.T) {
 	require.NoError(t, err)
 	families, err := reg.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 11)
+	require.Len(t, families, 12)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)

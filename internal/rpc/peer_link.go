@@ -22,7 +22,8 @@ type link struct {
 
 	mu      sync.Mutex
 	queue   []*nyalav1.GroupMessage
-	queued  int // bytes in queue
+	queued  int                  // bytes in queue
+	beat    func() *nyalav1.Beat // the beat that waits, made as it leaves; nil: none
 	spare   []*nyalav1.GroupMessage
 	session *session  // the stream in use; nil: none
 	wanted  time.Time // until then a lost connection is sought
@@ -68,11 +69,7 @@ func (l *link) enqueue(msgs []*nyalav1.GroupMessage) {
 
 	t := l.p.t
 	t.metrics.queueBytes[l.channel].Add(float64(added))
-	if s != nil {
-		signal(s.wake)
-	} else {
-		signal(l.wake)
-	}
+	l.wakeSender(s)
 	t.drops.add(l.p.id, l.channel, dropFull, full)
 	if len(large) > 0 {
 		t.drops.add(l.p.id, l.channel, dropTooLarge, large)
@@ -80,13 +77,36 @@ func (l *link) enqueue(msgs []*nyalav1.GroupMessage) {
 	}
 }
 
-// take returns the next batch for s: all that is queued, up to the batch limit. None when nothing is queued or s is no
-// longer the stream in use.
-func (l *link) take(s *session) (msgs []*nyalav1.GroupMessage, bytes int) {
+// wakeSender tells the stream in use, or where there is none who makes one, that there is something to send.
+func (l *link) wakeSender(s *session) {
+	if s != nil {
+		signal(s.wake)
+	} else {
+		signal(l.wake)
+	}
+}
+
+// setBeat has a beat sent with the next batch, in the place of one that still waits.
+func (l *link) setBeat(stamp func() *nyalav1.Beat) {
+	l.mu.Lock()
+	l.beat = stamp
+	l.wanted = time.Now().Add(l.p.t.cfg.Linger)
+	s := l.session
+	l.mu.Unlock()
+	l.wakeSender(s)
+}
+
+// take returns the next batch for s: all that is queued, up to the batch limit, and the beat that waits. Neither when
+// nothing is queued or s is no longer the stream in use.
+func (l *link) take(s *session) (msgs []*nyalav1.GroupMessage, bytes int, beat func() *nyalav1.Beat) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.session != s || len(l.queue) == 0 {
-		return nil, 0
+	if l.session != s {
+		return nil, 0, nil
+	}
+	beat, l.beat = l.beat, nil
+	if len(l.queue) == 0 {
+		return nil, 0, beat
 	}
 	limit := l.p.t.cfg.BatchBytes
 	n := 0
@@ -110,13 +130,13 @@ func (l *link) take(s *session) (msgs []*nyalav1.GroupMessage, bytes int) {
 	}
 	l.queued -= bytes
 	l.p.t.metrics.queueBytes[l.channel].Sub(float64(bytes))
-	return msgs, bytes
+	return msgs, bytes, beat
 }
 
 // giveBack returns a batch's slice for the next one.
 func (l *link) giveBack(msgs []*nyalav1.GroupMessage) {
 	const keep = 4096 // entries; a larger one was an exception and goes
-	if cap(msgs) > keep {
+	if cap(msgs) == 0 || cap(msgs) > keep {
 		return
 	}
 	clear(msgs)
@@ -134,7 +154,7 @@ func (l *link) dropQueue(reason dropReason) {
 	if l.session != nil {
 		msgs, bytes = nil, 0 // a stream came meanwhile and takes them
 	} else {
-		l.queue, l.queued = nil, 0
+		l.queue, l.queued, l.beat = nil, 0, nil
 	}
 	l.mu.Unlock()
 	l.p.t.metrics.queueBytes[l.channel].Sub(float64(bytes))
@@ -168,7 +188,7 @@ func (l *link) detach(s *session) {
 func (l *link) state() (connected, queued, wanted bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.session != nil, len(l.queue) > 0, time.Now().Before(l.wanted)
+	return l.session != nil, len(l.queue) > 0 || l.beat != nil, time.Now().Before(l.wanted)
 }
 
 // knocked notes that the peer, which can't dial, wants to be dialed.

@@ -32,6 +32,8 @@ type peerMetrics struct {
 	failures       map[nyalav1.PeerChannel]counter
 	dropped        map[nyalav1.PeerChannel]map[dropReason]counter
 	unreported     counter
+	beatsSent      counter
+	beatsReceived  counter
 }
 
 func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
@@ -44,6 +46,7 @@ func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
 	connects := vec("peer_connects_total", "Streams to other servers that came up, from either side.", "channel")
 	failures := vec("peer_connect_failures_total", "Attempts to reach another server that failed.", "channel")
 	dropped := vec("peer_dropped_messages_total", "Group messages that weren't sent, or were on a stream that broke.", "channel", "reason")
+	beats := vec("peer_beats_total", "Beats swapped with other servers.", "direction")
 	queue := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "peer_queue_bytes",
 		Help: "About the bytes of group messages that wait to be sent to other servers.",
@@ -55,6 +58,9 @@ func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
 		connects:   map[nyalav1.PeerChannel]counter{},
 		failures:   map[nyalav1.PeerChannel]counter{},
 		dropped:    map[nyalav1.PeerChannel]map[dropReason]counter{},
+
+		beatsSent:     beats.WithLabelValues("sent"),
+		beatsReceived: beats.WithLabelValues("received"),
 		unreported: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "peer_unreported_drops_total",
 			Help: "Dropped group messages whose sender wasn't told, since it was slower than the losses.",
@@ -79,6 +85,6 @@ func newPeerMetrics(reg prometheus.Registerer) (*peerMetrics, error) {
 		}
 	}
 	var err error
-	m.registration, err = register(reg, batches, messages, bytes, connects, failures, dropped, queue, m.unreported)
+	m.registration, err = register(reg, batches, messages, bytes, connects, failures, dropped, queue, beats, m.unreported)
 	return m, err
 }

@@ -41,8 +41,8 @@ func (s *session) closed() bool {
 func (s *session) write(send func(*nyalav1.PeerBatch) error) {
 	t := s.l.p.t
 	for !s.closed() {
-		msgs, bytes := s.l.take(s)
-		if msgs == nil {
+		msgs, bytes, beat := s.l.take(s)
+		if msgs == nil && beat == nil {
 			select {
 			case <-s.wake:
 			case <-s.done:
@@ -50,13 +50,19 @@ func (s *session) write(send func(*nyalav1.PeerBatch) error) {
 			continue
 		}
 		clock, fenced := t.cfg.Stamp()
-		err := send(&nyalav1.PeerBatch{Clock: uint64(clock), Fenced: fenced, Messages: msgs})
-		if err != nil {
+		b := &nyalav1.PeerBatch{Clock: uint64(clock), Fenced: fenced, Messages: msgs}
+		if beat != nil {
+			b.Beat = beat()
+		}
+		if err := send(b); err != nil {
 			t.drops.add(s.l.p.id, s.l.channel, dropStream, msgs)
 			s.close(err)
 			return
 		}
 		t.metrics.sent[s.l.channel].count(len(msgs), bytes)
+		if beat != nil {
+			t.metrics.beatsSent.Inc()
+		}
 		s.l.giveBack(msgs) // it was marshalled by the time send returned
 	}
 }
@@ -90,6 +96,11 @@ func (s *session) deliver(b *nyalav1.PeerBatch) bool {
 	if s.closed() {
 		return false
 	}
-	s.l.p.t.handler.Receive(s.l.p.id, b)
+	t := s.l.p.t
+	if beat := b.GetBeat(); beat != nil && s.l.channel == Control {
+		t.metrics.beatsReceived.Inc()
+		t.handler.HearBeat(s.l.p.id, beat)
+	}
+	t.handler.Receive(s.l.p.id, b)
 	return true
 }

@@ -31,6 +31,9 @@ type PeerHandler interface {
 	// Receive takes a batch, which it owns from then on. It is called from one goroutine at a time per peer and channel;
 	// while it blocks, that stream stands still and in the end the peer's queue fills.
 	Receive(from ident.ServerID, batch *nyalav1.PeerBatch)
+	// HearBeat takes the beat of a batch, ahead of the batch, from the goroutine that calls Receive. It must not block: how
+	// long it takes counts as time that the beat was on its way.
+	HearBeat(from ident.ServerID, beat *nyalav1.Beat)
 	// Unreachable says that these messages to a server were lost, or may have been.
 	Unreachable(to ident.ServerID, dropped []*nyalav1.GroupMessage)
 }
@@ -213,6 +216,18 @@ func (t *PeerTransport) Send(to ident.ServerID, address string, ch nyalav1.PeerC
 	}
 	p.learn(address)
 	p.link(ch).enqueue(msgs)
+}
+
+// SendBeat has a beat sent to a server, alone or with the messages that leave next on the control channel. stamp makes it
+// as it leaves, so that it says how things stand then. At most one waits per peer, and the latest one counts; one that finds
+// no connection is dropped, and sought is the connection all the same. stamp must not block.
+func (t *PeerTransport) SendBeat(to ident.ServerID, address string, stamp func() *nyalav1.Beat) {
+	p := t.peer(to)
+	if p == nil {
+		return
+	}
+	p.learn(address)
+	p.link(Control).setBeat(stamp)
 }
 
 // Incarnation returns the number that a peer gave itself at its last start, false if it was never heard.

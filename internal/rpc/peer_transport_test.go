@@ -36,6 +36,8 @@ type recorder struct {
 	clocks   []hybridtime.Timestamp
 	largest  int // messages in one batch
 	dropped  []string
+	beats    []int64  // their Sent
+	order    []string // beats and payloads as they came
 	inside   atomic.Int32
 	overlap  atomic.Bool
 }
@@ -52,9 +54,17 @@ func (r *recorder) Receive(_ ident.ServerID, b *nyalav1.PeerBatch) {
 	r.event(func() {
 		for _, m := range b.GetMessages() {
 			r.received = append(r.received, string(m.GetRaft()))
+			r.order = append(r.order, string(m.GetRaft()))
 		}
 		r.clocks = append(r.clocks, hybridtime.Timestamp(b.GetClock()))
 		r.largest = max(r.largest, len(b.GetMessages()))
+	})
+}
+
+func (r *recorder) HearBeat(_ ident.ServerID, b *nyalav1.Beat) {
+	r.event(func() {
+		r.beats = append(r.beats, b.GetSent())
+		r.order = append(r.order, fmt.Sprint("beat ", b.GetSent()))
 	})
 }
 

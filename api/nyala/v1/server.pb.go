@@ -116,8 +116,10 @@ type GetStatusResponse struct {
 	WebAddresses []string               `protobuf:"bytes,6,rep,name=web_addresses,json=webAddresses,proto3" json:"web_addresses,omitempty"`
 	Ready        bool                   `protobuf:"varint,7,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Why it isn't ready, for people.
-	State         string `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
-	Incarnation   uint64 `protobuf:"varint,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	State       string `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
+	Incarnation uint64 `protobuf:"varint,9,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Why its clock gives no timestamps out, for people; empty: it does.
+	Clock         string `protobuf:"bytes,10,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -213,6 +215,13 @@ func (x *GetStatusResponse) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *GetStatusResponse) GetClock() string {
+	if x != nil {
+		return x.Clock
+	}
+	return ""
 }
 
 type DumpWALRequest struct {
@@ -886,7 +895,7 @@ var File_nyala_v1_server_proto protoreflect.FileDescriptor
 const file_nyala_v1_server_proto_rawDesc = "" +
 	"\n" +
 	"\x15nyala/v1/server.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\x12\n" +
-	"\x10GetStatusRequest\"\xab\x02\n" +
+	"\x10GetStatusRequest\"\xc1\x02\n" +
 	"\x11GetStatusResponse\x12(\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x14.nyala.v1.ServerRoleR\x04role\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x1d\n" +
@@ -897,7 +906,9 @@ const file_nyala_v1_server_proto_rawDesc = "" +
 	"\rweb_addresses\x18\x06 \x03(\tR\fwebAddresses\x12\x14\n" +
 	"\x05ready\x18\a \x01(\bR\x05ready\x12\x14\n" +
 	"\x05state\x18\b \x01(\tR\x05state\x12 \n" +
-	"\vincarnation\x18\t \x01(\x04R\vincarnation\"N\n" +
+	"\vincarnation\x18\t \x01(\x04R\vincarnation\x12\x14\n" +
+	"\x05clock\x18\n" +
+	" \x01(\tR\x05clock\"N\n" +
 	"\x0eDumpWALRequest\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x1f\n" +
 	"\vshow_values\x18\x02 \x01(\bR\n" +

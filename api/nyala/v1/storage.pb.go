@@ -312,6 +312,52 @@ func (x *ReplicaRecord) GetReplicaId() uint64 {
 	return 0
 }
 
+// KnownServers are the servers of the cluster as this one last knew them. They stand among the WAL's small values, so that a
+// server knows after its start how many others there are to ask.
+type KnownServers struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Servers       []*ServerAddress       `protobuf:"bytes,1,rep,name=servers,proto3" json:"servers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KnownServers) Reset() {
+	*x = KnownServers{}
+	mi := &file_nyala_v1_storage_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KnownServers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KnownServers) ProtoMessage() {}
+
+func (x *KnownServers) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_storage_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KnownServers.ProtoReflect.Descriptor instead.
+func (*KnownServers) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *KnownServers) GetServers() []*ServerAddress {
+	if x != nil {
+		return x.Servers
+	}
+	return nil
+}
+
 // CatalogTable and CatalogTablet are the metadata cells of the catalog's rows.
 type CatalogTable struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
@@ -328,7 +374,7 @@ type CatalogTable struct {
 
 func (x *CatalogTable) Reset() {
 	*x = CatalogTable{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[3]
+	mi := &file_nyala_v1_storage_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -340,7 +386,7 @@ func (x *CatalogTable) String() string {
 func (*CatalogTable) ProtoMessage() {}
 
 func (x *CatalogTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[3]
+	mi := &file_nyala_v1_storage_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -353,7 +399,7 @@ func (x *CatalogTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogTable.ProtoReflect.Descriptor instead.
 func (*CatalogTable) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{3}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CatalogTable) GetName() string {
@@ -418,7 +464,7 @@ type CatalogTablet struct {
 
 func (x *CatalogTablet) Reset() {
 	*x = CatalogTablet{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[4]
+	mi := &file_nyala_v1_storage_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -430,7 +476,7 @@ func (x *CatalogTablet) String() string {
 func (*CatalogTablet) ProtoMessage() {}
 
 func (x *CatalogTablet) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[4]
+	mi := &file_nyala_v1_storage_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -443,7 +489,7 @@ func (x *CatalogTablet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogTablet.ProtoReflect.Descriptor instead.
 func (*CatalogTablet) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{4}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CatalogTablet) GetTableId() string {
@@ -491,7 +537,7 @@ type CatalogCluster struct {
 
 func (x *CatalogCluster) Reset() {
 	*x = CatalogCluster{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[5]
+	mi := &file_nyala_v1_storage_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +549,7 @@ func (x *CatalogCluster) String() string {
 func (*CatalogCluster) ProtoMessage() {}
 
 func (x *CatalogCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[5]
+	mi := &file_nyala_v1_storage_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +562,7 @@ func (x *CatalogCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogCluster.ProtoReflect.Descriptor instead.
 func (*CatalogCluster) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{5}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CatalogCluster) GetClusterId() string {
@@ -530,7 +576,7 @@ var File_nyala_v1_storage_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
-	"\x16nyala/v1/storage.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\x96\x02\n" +
+	"\x16nyala/v1/storage.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\x1a\x15nyala/v1/master.proto\"\x96\x02\n" +
 	"\aWriteOp\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\x12>\n" +
 	"\x0erow_operations\x18\x02 \x01(\v2\x17.nyala.v1.RowOperationsR\rrowOperations\x128\n" +
@@ -552,7 +598,9 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\tpartition\x18\x06 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12,\n" +
 	"\x06config\x18\a \x01(\v2\x14.nyala.v1.RaftConfigR\x06config\x12\x1d\n" +
 	"\n" +
-	"replica_id\x18\b \x01(\x04R\treplicaId\"\xaa\x02\n" +
+	"replica_id\x18\b \x01(\x04R\treplicaId\"A\n" +
+	"\fKnownServers\x121\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xaa\x02\n" +
 	"\fCatalogTable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12D\n" +
@@ -590,38 +638,41 @@ func file_nyala_v1_storage_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_storage_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_nyala_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_nyala_v1_storage_proto_goTypes = []any{
 	(CatalogTableState)(0),  // 0: nyala.v1.CatalogTableState
 	(*WriteOp)(nil),         // 1: nyala.v1.WriteOp
 	(*StoredRequestId)(nil), // 2: nyala.v1.StoredRequestId
 	(*ReplicaRecord)(nil),   // 3: nyala.v1.ReplicaRecord
-	(*CatalogTable)(nil),    // 4: nyala.v1.CatalogTable
-	(*CatalogTablet)(nil),   // 5: nyala.v1.CatalogTablet
-	(*CatalogCluster)(nil),  // 6: nyala.v1.CatalogCluster
-	(*RowOperations)(nil),   // 7: nyala.v1.RowOperations
-	(*Schema)(nil),          // 8: nyala.v1.Schema
-	(*PartitionSchema)(nil), // 9: nyala.v1.PartitionSchema
-	(*Partition)(nil),       // 10: nyala.v1.Partition
-	(*RaftConfig)(nil),      // 11: nyala.v1.RaftConfig
+	(*KnownServers)(nil),    // 4: nyala.v1.KnownServers
+	(*CatalogTable)(nil),    // 5: nyala.v1.CatalogTable
+	(*CatalogTablet)(nil),   // 6: nyala.v1.CatalogTablet
+	(*CatalogCluster)(nil),  // 7: nyala.v1.CatalogCluster
+	(*RowOperations)(nil),   // 8: nyala.v1.RowOperations
+	(*Schema)(nil),          // 9: nyala.v1.Schema
+	(*PartitionSchema)(nil), // 10: nyala.v1.PartitionSchema
+	(*Partition)(nil),       // 11: nyala.v1.Partition
+	(*RaftConfig)(nil),      // 12: nyala.v1.RaftConfig
+	(*ServerAddress)(nil),   // 13: nyala.v1.ServerAddress
 }
 var file_nyala_v1_storage_proto_depIdxs = []int32{
-	7,  // 0: nyala.v1.WriteOp.row_operations:type_name -> nyala.v1.RowOperations
+	8,  // 0: nyala.v1.WriteOp.row_operations:type_name -> nyala.v1.RowOperations
 	2,  // 1: nyala.v1.WriteOp.request_id:type_name -> nyala.v1.StoredRequestId
-	8,  // 2: nyala.v1.ReplicaRecord.schema:type_name -> nyala.v1.Schema
-	9,  // 3: nyala.v1.ReplicaRecord.partition_schema:type_name -> nyala.v1.PartitionSchema
-	10, // 4: nyala.v1.ReplicaRecord.partition:type_name -> nyala.v1.Partition
-	11, // 5: nyala.v1.ReplicaRecord.config:type_name -> nyala.v1.RaftConfig
-	8,  // 6: nyala.v1.CatalogTable.schema:type_name -> nyala.v1.Schema
-	9,  // 7: nyala.v1.CatalogTable.partition_schema:type_name -> nyala.v1.PartitionSchema
-	0,  // 8: nyala.v1.CatalogTable.state:type_name -> nyala.v1.CatalogTableState
-	10, // 9: nyala.v1.CatalogTablet.partition:type_name -> nyala.v1.Partition
-	11, // 10: nyala.v1.CatalogTablet.config:type_name -> nyala.v1.RaftConfig
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	9,  // 2: nyala.v1.ReplicaRecord.schema:type_name -> nyala.v1.Schema
+	10, // 3: nyala.v1.ReplicaRecord.partition_schema:type_name -> nyala.v1.PartitionSchema
+	11, // 4: nyala.v1.ReplicaRecord.partition:type_name -> nyala.v1.Partition
+	12, // 5: nyala.v1.ReplicaRecord.config:type_name -> nyala.v1.RaftConfig
+	13, // 6: nyala.v1.KnownServers.servers:type_name -> nyala.v1.ServerAddress
+	9,  // 7: nyala.v1.CatalogTable.schema:type_name -> nyala.v1.Schema
+	10, // 8: nyala.v1.CatalogTable.partition_schema:type_name -> nyala.v1.PartitionSchema
+	0,  // 9: nyala.v1.CatalogTable.state:type_name -> nyala.v1.CatalogTableState
+	11, // 10: nyala.v1.CatalogTablet.partition:type_name -> nyala.v1.Partition
+	12, // 11: nyala.v1.CatalogTablet.config:type_name -> nyala.v1.RaftConfig
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_storage_proto_init() }
@@ -630,13 +681,14 @@ func file_nyala_v1_storage_proto_init() {
 		return
 	}
 	file_nyala_v1_common_proto_init()
+	file_nyala_v1_master_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_storage_proto_rawDesc), len(file_nyala_v1_storage_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

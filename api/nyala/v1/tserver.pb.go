@@ -343,13 +343,14 @@ type NewScan struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	TabletId string                 `protobuf:"bytes,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
 	// Names, in the order wanted. Empty with count_only: no columns.
-	Columns             []string     `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
-	CountOnly           bool         `protobuf:"varint,3,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
-	Predicates          []*Predicate `protobuf:"bytes,4,rep,name=predicates,proto3" json:"predicates,omitempty"`
-	Limit               uint64       `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"` // 0: none
-	ReadMode            ReadMode     `protobuf:"varint,6,opt,name=read_mode,json=readMode,proto3,enum=nyala.v1.ReadMode" json:"read_mode,omitempty"`
-	SnapshotTimestamp   uint64       `protobuf:"fixed64,7,opt,name=snapshot_timestamp,json=snapshotTimestamp,proto3" json:"snapshot_timestamp,omitempty"`
-	PropagatedTimestamp uint64       `protobuf:"fixed64,8,opt,name=propagated_timestamp,json=propagatedTimestamp,proto3" json:"propagated_timestamp,omitempty"`
+	Columns    []string     `protobuf:"bytes,2,rep,name=columns,proto3" json:"columns,omitempty"`
+	CountOnly  bool         `protobuf:"varint,3,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	Predicates []*Predicate `protobuf:"bytes,4,rep,name=predicates,proto3" json:"predicates,omitempty"`
+	Limit      uint64       `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"` // 0: none
+	ReadMode   ReadMode     `protobuf:"varint,6,opt,name=read_mode,json=readMode,proto3,enum=nyala.v1.ReadMode" json:"read_mode,omitempty"`
+	// With READ_AT_SNAPSHOT; absent: the present. 0 is no snapshot, and refused.
+	SnapshotTimestamp   *uint64 `protobuf:"fixed64,7,opt,name=snapshot_timestamp,json=snapshotTimestamp,proto3,oneof" json:"snapshot_timestamp,omitempty"`
+	PropagatedTimestamp uint64  `protobuf:"fixed64,8,opt,name=propagated_timestamp,json=propagatedTimestamp,proto3" json:"propagated_timestamp,omitempty"`
 	// Encoded primary keys: start inclusive, stop exclusive, last exclusive (where an earlier scan ended).
 	StartPrimaryKey []byte `protobuf:"bytes,9,opt,name=start_primary_key,json=startPrimaryKey,proto3" json:"start_primary_key,omitempty"`
 	StopPrimaryKey  []byte `protobuf:"bytes,10,opt,name=stop_primary_key,json=stopPrimaryKey,proto3" json:"stop_primary_key,omitempty"`
@@ -433,8 +434,8 @@ func (x *NewScan) GetReadMode() ReadMode {
 }
 
 func (x *NewScan) GetSnapshotTimestamp() uint64 {
-	if x != nil {
-		return x.SnapshotTimestamp
+	if x != nil && x.SnapshotTimestamp != nil {
+		return *x.SnapshotTimestamp
 	}
 	return 0
 }
@@ -1371,7 +1372,7 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\rWriteResponse\x12\x1c\n" +
 	"\ttimestamp\x18\x01 \x01(\x06R\ttimestamp\x121\n" +
 	"\n" +
-	"row_errors\x18\x02 \x03(\v2\x12.nyala.v1.RowErrorR\trowErrors\"\xfe\x03\n" +
+	"row_errors\x18\x02 \x03(\v2\x12.nyala.v1.RowErrorR\trowErrors\"\x9a\x04\n" +
 	"\aNewScan\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x18\n" +
 	"\acolumns\x18\x02 \x03(\tR\acolumns\x12\x1d\n" +
@@ -1381,14 +1382,15 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"predicates\x18\x04 \x03(\v2\x13.nyala.v1.PredicateR\n" +
 	"predicates\x12\x14\n" +
 	"\x05limit\x18\x05 \x01(\x04R\x05limit\x12/\n" +
-	"\tread_mode\x18\x06 \x01(\x0e2\x12.nyala.v1.ReadModeR\breadMode\x12-\n" +
-	"\x12snapshot_timestamp\x18\a \x01(\x06R\x11snapshotTimestamp\x121\n" +
+	"\tread_mode\x18\x06 \x01(\x0e2\x12.nyala.v1.ReadModeR\breadMode\x122\n" +
+	"\x12snapshot_timestamp\x18\a \x01(\x06H\x00R\x11snapshotTimestamp\x88\x01\x01\x121\n" +
 	"\x14propagated_timestamp\x18\b \x01(\x06R\x13propagatedTimestamp\x12*\n" +
 	"\x11start_primary_key\x18\t \x01(\fR\x0fstartPrimaryKey\x12(\n" +
 	"\x10stop_primary_key\x18\n" +
 	" \x01(\fR\x0estopPrimaryKey\x12-\n" +
-	"\x10last_primary_key\x18\v \x01(\fH\x00R\x0elastPrimaryKey\x88\x01\x01\x12%\n" +
-	"\x0eschema_version\x18\f \x01(\rR\rschemaVersionB\x13\n" +
+	"\x10last_primary_key\x18\v \x01(\fH\x01R\x0elastPrimaryKey\x88\x01\x01\x12%\n" +
+	"\x0eschema_version\x18\f \x01(\rR\rschemaVersionB\x15\n" +
+	"\x13_snapshot_timestampB\x13\n" +
 	"\x11_last_primary_key\"\xd7\x01\n" +
 	"\vScanRequest\x12.\n" +
 	"\bnew_scan\x18\x01 \x01(\v2\x11.nyala.v1.NewScanH\x00R\anewScan\x12\x1f\n" +
