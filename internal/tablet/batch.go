@@ -317,9 +317,7 @@ func (b *Batch) emitRows(p *pending, index ident.Index, ts hybridtime.Timestamp)
 
 // must is for additions to a batch in memory, which fail only once it was committed.
 func must(err error) {
-	if err != nil {
-		panic("tablet: " + err.Error())
-	}
+	invariant.Check(err == nil, "add to a batch: %v", err)
 }
 
 // Commit makes all that was applied visible, each tablet's share at once, and closes the batch. It isn't durable yet: the log

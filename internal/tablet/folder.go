@@ -1,6 +1,11 @@
 package tablet
 
-import "github.com/nyaladb/nyala/internal/schema"
+import (
+	"slices"
+
+	"github.com/nyaladb/nyala/internal/invariant"
+	"github.com/nyaladb/nyala/internal/schema"
+)
 
 // folder folds the versions of one row, given from the latest back, into the cells of the columns that are wanted.
 type folder struct {
@@ -35,12 +40,9 @@ func (f *folder) want(col *schema.Column) {
 
 // column returns the column with the id, which must be wanted. It stays in place.
 func (f *folder) column(id schema.ColumnID) *foldColumn {
-	for i := range f.columns {
-		if f.columns[i].id == id {
-			return &f.columns[i]
-		}
-	}
-	panic("tablet: a column that the folder wasn't made for")
+	i := slices.IndexFunc(f.columns, func(c foldColumn) bool { return c.id == id })
+	invariant.Check(i >= 0, "column id %d isn't among the wanted ones", id)
+	return &f.columns[i]
 }
 
 // begin begins a row.

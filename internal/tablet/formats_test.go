@@ -63,8 +63,10 @@ func TestRecordVectors(t *testing.T) {
 	require.Equal(t, unhex(t, "13"), appendVersionHeader(nil, deletedRow))
 }
 
-var someKeys = []string{"", "\x00", "\x00\x00", "\x00\x01", "\x09", "\x00\x09", "a", "a\x00", "a\x00\x00", "a\x09", "ab", "a\xff", "\xff", "\xff\xff",
-	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09", "\xff\xff\xff\xff\xff\xff\xff\xff\x09"}
+var someKeys = []string{
+	"", "\x00", "\x00\x00", "\x00\x01", "\x09", "\x00\x09", "a", "a\x00", "a\x00\x00", "a\x09", "ab", "a\xff", "\xff", "\xff\xff",
+	"\x00\x00\x00\x00\x00\x00\x00\x00\x00\x09", "\xff\xff\xff\xff\xff\xff\xff\xff\x09",
+}
 
 // TestRowKeyRoundTrip shows that a row key comes apart into what it was made of, whatever bytes the primary key has: bytes
 // that look like a suffix included.

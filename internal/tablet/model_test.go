@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/schema"
 )
 
@@ -80,9 +81,7 @@ func (m *modelTablet) apply(e *modelEntry) (text string, duplicate bool) {
 		m.config = op.Config.GetOpidIndex()
 	case op.Schema != nil:
 		s, err := schema.FromProto(op.Schema)
-		if err != nil {
-			panic(err)
-		}
+		invariant.Check(err == nil, "%v", err)
 		m.schemas[s.Version()], m.schema = s, s
 	case op.Write != nil:
 		return m.applyWrite(e)
@@ -167,6 +166,7 @@ func (m *modelTablet) applyRow(op modelOp, ts hybridtime.Timestamp) string {
 		if old == nil {
 			return "NOT_FOUND"
 		}
+	default:
 	}
 	m.rows[key] = append(m.rows[key], modelVersion{ts, cells})
 	return ""
@@ -220,9 +220,7 @@ func (m *modelTablet) scan(s *schema.Schema, snapshot hybridtime.Timestamp) []mo
 			continue
 		}
 		values, err := s.DecodeKey(nil, []byte(key))
-		if err != nil {
-			panic(err)
-		}
+		invariant.Check(err == nil, "%v", err)
 		for _, c := range s.Columns()[s.NumKeyColumns():] {
 			v, ok := versions[n-1].cells[c.ID]
 			if !ok && c.ReadDefault != nil {

@@ -107,7 +107,7 @@ func (p pebbleLogger) Errorf(format string, args ...any) {
 func (p pebbleLogger) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
 	p.l.Error("pebble can't go on", "message", msg)
-	panic("tablet store: " + msg)
+	panic("tablet store: " + msg) //nolint:forbidigo // not our error, and there is no way back into Pebble
 }
 
 // Eventf implements pebble.LoggerAndTracer.

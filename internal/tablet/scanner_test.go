@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/stretchr/testify/require"
 
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 	"github.com/nyaladb/nyala/internal/schema"
@@ -68,7 +69,9 @@ func TestEmptyString(t *testing.T) {
 	}
 	entries := [][]rowSpec{
 		{row(schema.Insert, "", str("")), row(schema.Insert, "a", schema.Null())},
-		{row(schema.Update, "", str("x"))}, {row(schema.Delete, "")}, {row(schema.Insert, "", str(""))},
+		{row(schema.Update, "", str("x"))},
+		{row(schema.Delete, "")},
+		{row(schema.Insert, "", str(""))},
 	}
 	k, v := sc.Column(0), sc.Column(1)
 	fourStates(t, sc, entries, func(t *testing.T, tb *Tablet) {
@@ -77,8 +80,11 @@ func TestEmptyString(t *testing.T) {
 			p    schema.Predicate
 			want int
 		}{
-			{schema.Equal(k, str("")), 1}, {schema.GreaterEqual(k, str("")), 2}, {schema.Less(k, str("")), 0},
-			{schema.Equal(v, str("")), 1}, {schema.IsNull(v), 1},
+			{schema.Equal(k, str("")), 1},
+			{schema.GreaterEqual(k, str("")), 2},
+			{schema.Less(k, str("")), 0},
+			{schema.Equal(v, str("")), 1},
+			{schema.IsNull(v), 1},
 		} {
 			require.Len(t, scanAll(t, tb, ScanSpec{Columns: []int{0}, Predicates: bind(t, sc, c.p)}, 0), c.want, i)
 		}
@@ -207,6 +213,7 @@ func TestEveryType(t *testing.T) {
 					col.Precision, col.Scale = 38, 2
 				case schema.Varchar:
 					col.Length = 10
+				default:
 				}
 				sc, err := schema.New([]schema.Column{{Name: "k", Type: schema.Int32, Key: true}, col}, 0, 2)
 				require.NoError(t, err)
@@ -382,30 +389,19 @@ func TestScansBesideWrites(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 500, n)
 
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := ident.Index(2); i < 60; i++ {
-			b := s.NewBatch()
-			for k := range rows {
-				rows[k].set["v"] = str(strings.Repeat("x", int(i)))
-			}
-			if _, err := b.Apply(tb, Op{Index: i, Timestamp: hybridtime.Timestamp(10 * i), Write: encodeRows(t, tb.Schema(), rows...)}); err != nil {
-				t.Error(err)
-			}
-			if err := b.Commit(); err != nil {
-				t.Error(err)
-			}
-			if i%20 == 0 {
-				if err := s.Flush(); err != nil {
-					t.Error(err)
-				}
-			}
+	var entries []*nyalav1.WriteOp
+	for i := range 58 {
+		for k := range rows {
+			rows[k].set["v"] = str(strings.Repeat("x", i))
 		}
-	}()
+		entries = append(entries, encodeRows(t, tb.Schema(), rows...))
+	}
+	done := make(chan error, 1)
+	go func() { done <- applyAll(s, tb, entries) }()
 	for finished := false; !finished; {
 		select {
-		case <-done:
+		case err := <-done:
+			require.NoError(t, err)
 			finished = true
 		default:
 		}
@@ -419,6 +415,26 @@ func TestScansBesideWrites(t *testing.T) {
 	_, sum2, err := tb.Checksum(t.Context(), hybridtime.Max)
 	require.NoError(t, err)
 	require.NotEqual(t, sum, sum2)
+}
+
+// applyAll applies entries from index 2 on, and flushes at times.
+func applyAll(s *Store, tb *Tablet, entries []*nyalav1.WriteOp) error {
+	for i, w := range entries {
+		b := s.NewBatch()
+		defer b.Close()
+		if _, err := b.Apply(tb, Op{Index: ident.Index(i + 2), Timestamp: hybridtime.Timestamp(10 * (i + 2)), Write: w}); err != nil {
+			return err
+		}
+		if err := b.Commit(); err != nil {
+			return err
+		}
+		if i%20 == 0 {
+			if err := s.Flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // TestChecksumKudu holds the sum to its definition: for each row a CRC-32C of column indexes, NULL marks and cells.
