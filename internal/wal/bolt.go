@@ -53,8 +53,10 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 }
 
 func openLocked(cfg Config, log *slog.Logger, f *os.File) (*Bolt, error) {
-	s := &Bolt{file: &boltFile{path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes,
-		growLeast: growLeast, trimReserve: trimReserve, shrinkLeast: shrinkLeast}}
+	s := &Bolt{file: &boltFile{
+		path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes,
+		growLeast: growLeast, trimReserve: trimReserve, shrinkLeast: shrinkLeast,
+	}}
 	if cfg.growBytes > 0 {
 		s.file.growLeast, s.file.trimReserve, s.file.shrinkLeast = cfg.growBytes, cfg.growBytes, cfg.growBytes
 	}
@@ -90,7 +92,7 @@ func (s *Bolt) load() error {
 	if err := s.file.open(); err != nil {
 		return err
 	}
-	if err := s.file.shrink(pages, s.core.tally); err != nil {
+	if err := s.file.shrink(pages, s.tally); err != nil {
 		s.file.db.Close()
 		return err
 	}

@@ -210,6 +210,27 @@ func TestEntryRotsUnderWay(t *testing.T) {
 	require.ErrorIs(t, err, ErrDamaged)
 	require.ErrorIs(t, s.Groups()[0].Damaged, ErrDamaged)
 	require.NoError(t, s.Err())
+	bad := 0
+	require.NoError(t, s.Dump(t.Context(), "", func(d DumpEntry) error {
+		if !d.CRCOK {
+			bad++
+			require.Equal(t, ident.OpID{Term: 1, Index: 150}, d.OpID)
+			require.ErrorIs(t, d.Err, errCRC)
+		}
+		return nil
+	}))
+	require.Equal(t, 1, bad)
+	commit(t, s, func(x *Batch) { x.Append(1, run(1, 1, 201, 201, 9)) }) // was under way
+	require.NoError(t, s.Close())
+	s = mustOpen(t, smallConfig(path))
+	require.ErrorIs(t, s.Groups()[0].Damaged, ErrDamaged)
+	seen := 0
+	require.NoError(t, s.Dump(t.Context(), tabletA, func(d DumpEntry) error {
+		seen++
+		require.Equal(t, d.OpID.Index != 150, d.CRCOK)
+		return nil
+	}))
+	require.Equal(t, 101, seen)
 	commit(t, s, func(x *Batch) { x.Append(2, run(2, 1, 4, 4, 9)); x.DeleteGroup(1) })
 	trimAll(t, s)
 	require.NoError(t, s.Close())

@@ -27,7 +27,7 @@
 //	I3: a dead record is deleted no earlier than all that it supersedes.
 //	I4: tally.records and tally.sum are the number of records on disk and the sum of their CRCs, at each commit.
 //	I5: a group number that a durable CreateGroup used is never given out again.
-//	I6: a group that was found damaged takes no change but its deletion, and is found damaged again until then.
+//	I6: a group that is damaged stays so over restarts until it is deleted; found so at open it takes no other change.
 //	I7: after a failed write or sync nothing is ever written to the file again by this process.
 //
 // # Damage

@@ -47,7 +47,7 @@ func (c *core) Dump(ctx context.Context, tablet ident.TabletID, fn func(DumpEntr
 			continue
 		}
 		var err error
-		if g.Damaged != nil {
+		if l.wrecked {
 			err = l.dumpWreck(ctx, fn)
 		} else {
 			err = l.dump(ctx, fn)

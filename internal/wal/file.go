@@ -63,11 +63,16 @@ func createFile(path string) error {
 
 // openAndLock opens the file at path, creating it where there is none, and takes its lock, for which it waits up to limit.
 func openAndLock(path string, limit time.Duration) (*os.File, error) {
-	for end := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+	const pause = 20 * time.Millisecond
+	for end := time.Now().Add(limit); ; {
 		f, err := openOnce(path)
-		if err == nil || !(errors.Is(err, ErrLocked) || errors.Is(err, errReplaced)) || time.Now().After(end) {
+		if err == nil || time.Now().After(end) {
 			return f, err
 		}
+		if !errors.Is(err, ErrLocked) && !errors.Is(err, errReplaced) {
+			return nil, err
+		}
+		<-time.After(pause) // flock can't be waited for with a limit
 	}
 }
 

@@ -29,6 +29,9 @@ type Log struct {
 	recordCRC, stateCRC uint32
 	wreck               []slot       // of a damaged group: what has to be deleted with it
 	bad                 []*badRecord // records that damaged the group
+	// wrecked: found damaged at open, so that the index knows nothing of it. Damage found later leaves the index in order, and
+	// what was under way for the group then is still committed.
+	wrecked bool
 
 	mu      sync.RWMutex
 	slots   []slot // slots[i] is the entry at index start.Index+1+i
@@ -190,6 +193,9 @@ func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	}
 	// What is looked up in the index may be compacted away and deleted before it is read: then look again.
 	for tries := 0; ; tries++ {
+		if err := l.group().Damaged; err != nil {
+			return nil, err
+		}
 		picked, err := l.pick(lo, hi, maxSize)
 		if err != nil {
 			return nil, err
@@ -219,8 +225,6 @@ func (l *Log) pick(lo, hi, maxSize uint64) ([]slot, error) {
 		return nil, raft.ErrCompacted
 	case hi > l.lastLocked()+1:
 		return nil, raft.ErrUnavailable
-	case l.damaged != nil:
-		return nil, l.damaged
 	}
 	all := l.slots[lo-first : hi-first]
 	size := uint64(0)

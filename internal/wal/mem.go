@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/nyaladb/nyala/internal/invariant"
 )
 
 // Mem is the store in memory: the same logs, batches and recovery as Bolt's, on maps instead of a file, and failing in the
@@ -61,9 +63,7 @@ func NewMem() *Mem {
 	m.buckets[bucketTally][string(formatKey)] = encodeFormat()
 	m.buckets[bucketTally][string(tallyKey)] = (&tally{commit: 1, nextSeq: 1}).encode()
 	s, err := openMem(m)
-	if err != nil {
-		panic(err) // an empty store is never damaged
-	}
+	invariant.Check(err == nil, "wal: an empty store in memory is damaged: %v", err)
 	return s
 }
 
@@ -84,9 +84,7 @@ func openMem(m *memory) (*Mem, error) {
 // Crash returns what a power cut leaves: a store opened on what is durable. The old one must not be used any more.
 func (s *Mem) Crash() *Mem {
 	n, err := s.Reopen()
-	if err != nil {
-		panic(err) // only Corrupt damages a store in memory, and who calls it calls Reopen
-	}
+	invariant.Check(err == nil, "wal: %v; after Corrupt use Reopen", err)
 	return n
 }
 

@@ -47,21 +47,22 @@ func (p *plan) apply(o *op) {
 	switch o.kind {
 	case opCreate:
 		p.create(o)
-		return
 	case opMeta:
 		p.setMeta(o)
-		return
+	default:
+		if s := p.stage(o.number); s != nil {
+			p.change(s, o)
+		}
 	}
-	s := p.stage(o.number)
-	if s == nil {
-		return
-	}
-	if o.kind == opDelete {
-		p.delete(s)
-		return
-	}
-	invariant.Check(s.log.damaged == nil, "wal: replica %d is damaged and takes no change but its deletion", o.number)
+}
+
+// change applies an operation to a group that exists.
+func (p *plan) change(s *staged, o *op) {
+	invariant.Check(o.kind == opDelete || !s.log.wrecked,
+		"wal: replica %d is damaged and takes no change but its deletion", o.number)
 	switch o.kind {
+	case opDelete:
+		p.delete(s)
 	case opAppend:
 		p.append(s, o.entries)
 	case opHardState:
@@ -71,6 +72,8 @@ func (p *plan) apply(o *op) {
 		p.cut(s, uint64(o.at.Index))
 	case opCompact:
 		p.compact(s, o.at)
+	case opCreate, opMeta:
+		invariant.Check(false, "wal: operation %d is none of one group's log", o.kind)
 	}
 }
 

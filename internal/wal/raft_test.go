@@ -3,7 +3,7 @@ package wal
 import (
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // raft's own logger wants one, to be silent
 	"math"
 	"math/rand/v2"
 	"testing"

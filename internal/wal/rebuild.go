@@ -8,7 +8,6 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
-	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 )
 
@@ -42,7 +41,6 @@ type rebuilder struct {
 	logs  map[ident.LocalNumber]*replay
 	gone  map[ident.LocalNumber][]slot // dead records of groups that were deleted
 	open  *assembly
-	stamp hybridtime.Timestamp
 }
 
 // replay is a group's log while it is read.
@@ -377,7 +375,7 @@ func (r *rebuilder) install() {
 	for n, p := range r.logs {
 		l := p.log
 		if p.why != nil {
-			l.damaged = p.why
+			l.damaged, l.wrecked = p.why, true
 			l.wreck = sorted(append(p.slots, p.dead...))
 			c.log.Error("replica's log is damaged", "tablet_id", l.tablet, "replica_number", n, "error", p.why)
 		} else {

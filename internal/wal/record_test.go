@@ -3,7 +3,6 @@ package wal
 import (
 	"bytes"
 	"encoding/hex"
-	"errors"
 	"hash/fnv"
 	"log/slog"
 	"os"
@@ -124,7 +123,7 @@ func TestNewerVersion(t *testing.T) {
 		})
 		_, err := s.Reopen()
 		require.ErrorIs(t, err, ErrVersion, in)
-		require.False(t, errors.Is(err, ErrDamaged), in)
+		require.NotErrorIs(t, err, ErrDamaged, in)
 	}
 }
 
@@ -215,6 +214,7 @@ func FuzzDecodeSmallRecords(f *testing.F) {
 					}
 				}
 				_ = checkFormat(value)
+			case bucketEntries: // has a target of its own
 			}
 		}
 	})

@@ -229,11 +229,11 @@ func (g *modelGroup) differs(l *Log) error {
 		return fmt.Errorf("log [%d, %d], want [%d, %d]", first, last, g.start.Index+1, g.lastIndex())
 	}
 	if t, err := l.Term(first - 1); err != nil || t != uint64(g.start.Term) {
-		return fmt.Errorf("term before the log %d, %v, want %d", t, err, g.start.Term)
+		return fmt.Errorf("term before the log %d, want %d (%w)", t, g.start.Term, err)
 	}
 	hs, _, err := l.InitialState()
 	if err != nil || hs.GetTerm() != g.hard.term || hs.GetVote() != g.hard.vote || hs.GetCommit() != g.hard.commit {
-		return fmt.Errorf("hard state %v, %v, want %v", hs, err, g.hard)
+		return fmt.Errorf("hard state %v, want %v (%w)", hs, g.hard, err)
 	}
 	var got []*raftpb.Entry
 	for i := first; i <= last; {
@@ -250,7 +250,7 @@ func (g *modelGroup) differs(l *Log) error {
 			return fmt.Errorf("entry %v, want %v", e, g.entries[i])
 		}
 		if t, err := l.Term(e.GetIndex()); err != nil || t != e.GetTerm() {
-			return fmt.Errorf("term of %d: %d, %v", e.GetIndex(), t, err)
+			return fmt.Errorf("term of %d: %d (%w)", e.GetIndex(), t, err)
 		}
 		bytes += int64(len(e.GetData()))
 	}
@@ -258,7 +258,7 @@ func (g *modelGroup) differs(l *Log) error {
 		return fmt.Errorf("%d bytes in the log, want %d", l.Bytes(), bytes)
 	}
 	if _, err := l.Term(last + 1); !errors.Is(err, raft.ErrUnavailable) {
-		return fmt.Errorf("term past the end: %v", err)
+		return fmt.Errorf("term past the end: %w", err)
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ type Group struct {
 	Number   ident.LocalNumber
 	TabletID ident.TabletID // empty where the record itself is damaged
 	Record   []byte         // as given to CreateGroup; not to be changed
-	// Damaged is not nil where the group's log or state can't be trusted: a *DamageError. Such a group takes no change but
-	// DeleteGroup, and stays damaged over restarts until then. It costs this replica only.
+	// Damaged is not nil where the group's log or state can't be trusted: a *DamageError. It costs this replica only, and stays
+	// so over restarts until DeleteGroup. A group found damaged at open must not be started: any other change to it panics.
 	Damaged error
 }
 
@@ -39,7 +39,7 @@ type Store interface {
 	// Commit makes the batch durable as a whole, or not at all. Once it returns nil, and not before, the logs show it.
 	// ErrNoSpace: nothing changed. ErrFailed (a *FailedError): the file is done for, and whether the batch will be there
 	// after a restart is unknown. Any other error is ErrClosed.
-	// A batch that breaks the rules (a gap in a log, an append to a damaged group) is the caller's bug and panics.
+	// A batch that breaks the rules (a gap in a log, an append to a group found damaged at open) is the caller's bug and panics.
 	Commit(b *Batch) error
 	// Trim deletes up to about max records that no log needs any more, in a commit of its own, and says whether more are
 	// left. Commits delete as they add; Trim is for a writer that has nothing else to do.
