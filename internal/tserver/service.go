@@ -63,20 +63,26 @@ func (v *Service) Scan(ctx context.Context, req *nyalav1.ScanRequest) (*nyalav1.
 	if err != nil {
 		return nil, err
 	}
-	sc.mu.Lock()
-	resp, err := v.goOn(ctx, sc, req)
-	sc.mu.Unlock()
-	if err != nil || !resp.GetHasMoreResults() {
+	return v.goOn(ctx, sc, req)
+}
+
+// goOn makes the next answer of a scanner. A call out of turn leaves it alone: it may be another call's, under way.
+func (v *Service) goOn(ctx context.Context, sc *scanner, req *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
+	resp, inTurn, err := v.takeTurn(ctx, sc, req)
+	if inTurn && (err != nil || !resp.GetHasMoreResults()) {
 		v.s.scanners.drop(sc)
 	}
 	return resp, err
 }
 
-func (v *Service) goOn(ctx context.Context, sc *scanner, req *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
+func (v *Service) takeTurn(ctx context.Context, sc *scanner, req *nyalav1.ScanRequest) (resp *nyalav1.ScanResponse, inTurn bool, err error) {
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
 	if err := sc.turn(req); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return v.step(ctx, sc, req.GetBatchSizeBytes())
+	resp, err = v.step(ctx, sc, req.GetBatchSizeBytes())
+	return resp, true, err
 }
 
 func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
@@ -86,6 +92,9 @@ func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyal
 	}
 	if req.GetCallSeqId() != 0 {
 		return nil, status.New(status.InvalidScanCallSeqID, "the opening call has number %d, want 0", req.GetCallSeqId())
+	}
+	if open.SnapshotTimestamp != nil && open.GetSnapshotTimestamp() == 0 {
+		return nil, status.New(status.InvalidSnapshot, "tablet %s: snapshot 0 is before all time; leave it out to read the present", open.GetTabletId())
 	}
 	t, snapshot, err := r.ReadPoint(ctx, open.GetReadMode(), hybridtime.Timestamp(open.GetSnapshotTimestamp()),
 		hybridtime.Timestamp(open.GetPropagatedTimestamp()))
@@ -101,6 +110,7 @@ func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyal
 	if err != nil {
 		return nil, err
 	}
+	v.s.metrics.scans.Inc()
 	sc := &scanner{tabletID: open.GetTabletId(), snapshot: snapshot, scan: scan, nextCall: 1}
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -116,8 +126,15 @@ func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyal
 	return resp, err
 }
 
-// step makes one answer of a scan.
+// step makes one answer of a scan. There are as many steps at once as processors: heartbeats and votes don't wait behind
+// them.
 func (v *Service) step(ctx context.Context, sc *scanner, batchBytes uint32) (*nyalav1.ScanResponse, error) {
+	select {
+	case v.s.steps <- struct{}{}:
+		defer func() { <-v.s.steps }()
+	case <-ctx.Done():
+		return nil, status.Wrap(status.TimedOut, ctx.Err(), "tablet %s: too many scans are under way", sc.tabletID)
+	}
 	most := int(batchBytes)
 	if most == 0 {
 		most = defaultBatchBytes
@@ -157,9 +174,13 @@ func encodeRecord(rec arrow.RecordBatch) ([]byte, error) {
 
 // scanSpec turns the request's names and values into positions and bound predicates.
 func scanSpec(s *schema.Schema, open *nyalav1.NewScan) (tablet.ScanSpec, error) {
+	if open.GetCountOnly() && len(open.GetColumns()) > 0 {
+		return tablet.ScanSpec{}, status.New(status.InvalidScanSpec, "scan: count_only returns no columns, but %d are asked for", len(open.GetColumns()))
+	}
 	spec := tablet.ScanSpec{
-		Limit: open.GetLimit(),
-		Start: open.GetStartPrimaryKey(), Stop: open.GetStopPrimaryKey(), After: open.LastPrimaryKey,
+		Schema: s,
+		Limit:  open.GetLimit(),
+		Start:  open.GetStartPrimaryKey(), Stop: open.GetStopPrimaryKey(), After: open.LastPrimaryKey,
 	}
 	if spec.Limit > math.MaxInt64 {
 		spec.Limit = math.MaxInt64
