@@ -17,6 +17,7 @@ func (m *Master) heartbeat(term ident.Term, req *nyalav1.TSHeartbeatRequest) (le
 	if h.isNew {
 		m.cfg.Logger.Info("tablet server registered", "server", req.GetServerId(), "addresses", req.GetRegistration().GetRpcAddresses())
 		m.beginConversation(h.ts)
+		poke(m.members.wake)
 	}
 	if h.take {
 		m.takeReport(h.ts, req.GetReport())

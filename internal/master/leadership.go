@@ -57,6 +57,7 @@ func (m *Master) lead(ctx context.Context, term ident.Term) error {
 	eg, ctx := errgroup.WithContext(ctx)
 	eg.Go(func() error { return m.purgeDeleted(ctx) })
 	eg.Go(func() error { return m.settleDoubts(ctx) })
+	eg.Go(func() error { return m.keepMembers(ctx, term) })
 	m.startReconciling(ctx, eg)
 	eg.Go(func() error {
 		defer cancel()

@@ -65,6 +65,7 @@ type Master struct {
 	changes *replica.Changes // of the catalog's replica, the only one here
 	purge   chan struct{}    // holds a token while there may be tables to purge
 	doubt   chan struct{}    // holds a token while the memory may be in doubt
+	members members
 
 	reconcile struct {
 		mu sync.Mutex
@@ -89,6 +90,7 @@ func New(cfg Config, node *replica.Node, self *nyalav1.MasterInfo) (*Master, err
 		changes: node.Replicas.Subscribe(),
 		purge:   make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
+		members: members{wake: make(chan struct{}, 1)},
 	}
 	return m, nil
 }

@@ -207,5 +207,8 @@ func (s *Service) TSHeartbeat(_ context.Context, req *nyalav1.TSHeartbeatRequest
 	term := s.m.catalog.term
 	s.m.catalog.mu.RUnlock()
 	resp.Leader, resp.NeedsFullReport = s.m.heartbeat(term, req)
+	if resp.Leader {
+		resp.Servers, resp.ServersVersion = s.m.members.newer(req.GetServersVersion())
+	}
 	return resp, nil
 }

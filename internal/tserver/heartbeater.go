@@ -102,7 +102,7 @@ func (h *heartbeater) beat(ctx context.Context) (again bool, err error) {
 	defer cancel()
 	req := &nyalav1.TSHeartbeatRequest{
 		ServerId: string(h.node.ServerID()), Incarnation: h.node.Incarnation(), Registration: h.registration,
-		Clock: uint64(h.node.Clock.Latest()),
+		Clock: uint64(h.node.Clock.Latest()), ServersVersion: h.node.ServersVersion(),
 	}
 	taken := h.changes.Take()
 	if !h.follower && (h.full || len(taken) > 0) {
@@ -122,6 +122,9 @@ func (h *heartbeater) beat(ctx context.Context) (again bool, err error) {
 	}
 	h.heard.Store(true)
 	h.follower = !resp.GetLeader()
+	if servers := resp.GetServers(); len(servers) > 0 {
+		h.node.SetServers(resp.GetServersVersion(), replica.ServersFromProto(servers))
+	}
 	// Whoever leads next starts with nothing, and what was taken for a report that isn't taken is in the next full one.
 	h.full = h.follower || resp.GetNeedsFullReport()
 	return !h.follower && h.full && !req.GetReport().GetFull(), nil
