@@ -18,7 +18,7 @@ type Options struct {
 	Dir string
 	// FS is the file system; nil: the real one.
 	FS vfs.FS
-	// CacheBytes is the size of the block cache.
+	// CacheBytes is what the block cache has at least; while memtables are small it has MaxMemtableBytes more.
 	CacheBytes int64
 	// MemtableBytes is the size at which a memtable is flushed.
 	MemtableBytes int64
@@ -50,7 +50,7 @@ func DefaultOptions() Options {
 		CacheBytes:            128 << 20,
 		MemtableBytes:         64 << 20,
 		CompactionConcurrency: 2,
-		MaxMemtableBytes:      512 << 20,
+		MaxMemtableBytes:      256 << 20,
 		MaxL0Sublevels:        24,
 		RememberResponsesTTL:  600 * time.Second,
 		RememberClientsTTL:    3600 * time.Second,

@@ -22,6 +22,10 @@ const bloomBitsPerKey = 10
 // the group's worker would stand still. Who proposes asks Pressure first.
 const neverStop = 1 << 20
 
+// Pebble takes the memory of memtables out of its cache. With a cache of their size nothing was left for blocks, and each
+// lookup of an absent key read its file's whole filter from disk anew: the cache is made larger by all that memtables may
+// take, so that CacheBytes are always there.
+
 // pebbleOptions returns the options of the store's database. notify is called after each change of memtables and levels; it
 // doesn't block.
 func pebbleOptions(o *Options, notify func(flushed bool)) *pebble.Options {
@@ -32,7 +36,7 @@ func pebbleOptions(o *Options, notify func(flushed bool)) *pebble.Options {
 		FS:                          o.FS,
 		DisableWAL:                  true,
 		FormatMajorVersion:          storeFormat,
-		CacheSize:                   o.CacheBytes,
+		CacheSize:                   o.CacheBytes + o.MaxMemtableBytes,
 		MemTableSize:                uint64(o.MemtableBytes),
 		MemTableStopWritesThreshold: neverStop,
 		L0CompactionThreshold:       2,
