@@ -166,6 +166,7 @@ func (b *boltFile) open() (err error) {
 func openDB(path string, f *os.File) (*bbolt.DB, error) {
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:         time.Second,
+		PageSize:        pageSize,
 		NoFreelistSync:  true, // the list of free pages would be written by every commit; it is rebuilt at open
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mapBytes,

@@ -79,7 +79,7 @@ func images(t testing.TB, commits int) []image {
 	return all
 }
 
-const testPage = 4096
+const testPage = pageSize
 
 // used is the length of an image up to its last page in use.
 func (im image) used() int {
@@ -279,6 +279,12 @@ func TestHalfWrittenFile(t *testing.T) {
 	require.NoError(t, s.Close())
 	_, err := os.Stat(path + newSuffix)
 	require.ErrorIs(t, err, os.ErrNotExist)
+
+	require.NoError(t, os.WriteFile(path+newSuffix, nil, 0o600))
+	s = mustOpen(t, smallConfig(path))
+	require.Equal(t, "b", string(s.Meta("a")))
+	require.NoError(t, s.Close())
+	require.NoFileExists(t, path+newSuffix)
 
 	aside, err := SetAside(path)
 	require.NoError(t, err)

@@ -17,6 +17,8 @@ const (
 	FileName = "nyala.wal"
 	// newSuffix is added to the name of a file that is being created.
 	newSuffix = ".new"
+	// pageSize is that of every file, whatever the machine's: the size of an entry's pieces goes with it.
+	pageSize = 4096
 )
 
 // createFile makes an empty WAL at path, durable and whole: bbolt initializes it under another name, and only the finished
@@ -27,7 +29,9 @@ func createFile(path string) error {
 	if err := os.Remove(temp); err != nil && !os.IsNotExist(err) {
 		return fmt.Errorf("remove what an earlier start left behind: %w", err)
 	}
-	db, err := bbolt.Open(temp, 0o600, &bbolt.Options{Timeout: time.Second, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	db, err := bbolt.Open(temp, 0o600, &bbolt.Options{
+		Timeout: time.Second, PageSize: pageSize, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
+	})
 	if err != nil {
 		return fmt.Errorf("create WAL %s: %w", temp, err)
 	}
@@ -90,7 +94,14 @@ func openOnce(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open WAL: %w", err)
 	}
-	if err := lockAt(f, path, true); err != nil {
+	err = lockAt(f, path, true)
+	if err == nil {
+		// What a creation or a rewriting that was cut short left behind; whoever may write it holds the lock that is ours now.
+		if err = os.Remove(path + newSuffix); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
