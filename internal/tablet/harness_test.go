@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"testing"
 
@@ -13,10 +14,19 @@ import (
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/schema"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain runs fewer random cases where Pebble's own invariants are on, which make each several times as dear.
+func TestMain(m *testing.M) {
+	if invariant.Enabled {
+		if err := flag.Set("rapid.checks", "30"); err != nil {
+			panic(err) //nolint:forbidigo // the tests can't begin
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // testSchema has a composite key whose first part is variable, and a column for each way of being unset.
 //

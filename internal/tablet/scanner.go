@@ -70,8 +70,11 @@ type cellSource struct {
 // stepBudget is how long one call of Next works, so that heavy work leaves the processor to others in time.
 const stepBudget = 4 * time.Millisecond
 
-// defaultBlockBytes is the size of a block where the caller has no wish.
-const defaultBlockBytes = 1 << 20
+// defaultBlockBytes is the size of a block where the caller has no wish; maxBlockBytes keeps Arrow's 32-bit offsets in range.
+const (
+	defaultBlockBytes = 1 << 20
+	maxBlockBytes     = 1 << 30
+)
 
 // NewScanner begins a scan. An error is a *status.Error with code InvalidScanSpec, or says that the tablet is gone.
 func (t *Tablet) NewScanner(spec ScanSpec) (*Scanner, error) {
@@ -176,6 +179,7 @@ func (s *Scanner) Next(ctx context.Context, maxBytes int) (b Block, more bool, e
 	if maxBytes <= 0 {
 		maxBytes = defaultBlockBytes
 	}
+	maxBytes = min(maxBytes, maxBlockBytes)
 	rows := max(64, s.lastRows+s.lastRows/8)
 	if s.limited {
 		rows = int(min(uint64(rows), s.left))
