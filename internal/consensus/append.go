@@ -107,7 +107,7 @@ func (g *group) releaseFirst() {
 			g.send(m)
 			continue
 		}
-		g.step(m)
+		g.hear(m)
 		if g.err != nil {
 			return
 		}
@@ -146,7 +146,7 @@ func (g *group) releaseOwn(p *pendingAppend) {
 	keep := p.responses[:0:0]
 	for _, m := range p.responses {
 		if m.GetTo() == uint64(g.cfg.Replica) && m.GetFrom() != raft.LocalAppendThread {
-			g.step(m)
+			g.hear(m)
 		} else {
 			keep = append(keep, m)
 		}
@@ -161,6 +161,19 @@ func (g *group) computeHeld() ident.Index {
 		held = min(held, ident.Index(pr.Match))
 	})
 	return held
+}
+
+// cutHeartbeats is how many heartbeat intervals a few entries that could be cut may lie.
+const cutHeartbeats = 10
+
+// cutTick cuts the log when other members' news have freed enough of it, and now and then whatever they have freed.
+func (g *group) cutTick() {
+	if g.cutAge++; g.cutAge >= cutHeartbeats*g.core.cfg.HeartbeatTicks {
+		g.cutAge = 0
+		g.maybeCut(1)
+		return
+	}
+	g.maybeCut(ident.Index(g.core.cfg.Limits.MinCutEntries))
 }
 
 // maybeCut cuts the log behind what the local store holds durably and every member's log holds (I9), if that drops at

@@ -93,7 +93,7 @@ func (g *group) runCloses() {
 			g.askAgain()
 			return
 		}
-		if !(g.ready() || g.core.planted(mistakeCloseBeforeOwnTerm)) || !g.beginRound(need) {
+		if mayClose := g.ready() || g.core.planted(mistakeCloseBeforeOwnTerm); !mayClose || !g.beginRound(need) {
 			return
 		}
 	}

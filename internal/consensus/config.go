@@ -55,7 +55,8 @@ type Limits struct {
 	MaxLogQueueBytes int
 	// MaxCommitBytes is the size after which a log commit takes no further append.
 	MaxCommitBytes int
-	// MinCutEntries is how many entries the news of other members must free before the log is cut for them.
+	// MinCutEntries is how many entries the news of other members must free before the log is cut for them at once, and not
+	// only in ten heartbeat intervals.
 	MinCutEntries int
 	// MaxWaiting bounds the reads and the close requests that wait in one group, each.
 	MaxWaiting int

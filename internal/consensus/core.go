@@ -1,7 +1,10 @@
 package consensus
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -28,8 +31,7 @@ type Core struct {
 	outOfSpace bool
 	out        Decisions
 
-	// mistakes are planted by tests that are built with the tag planted; otherwise nothing reads them.
-	mistakes mistake
+	plants
 }
 
 // CoreConfig is what a Core needs to know of its host.
@@ -291,7 +293,8 @@ func (c *Core) SetOutOfSpace(full bool) { c.outOfSpace = full }
 
 // FailAll fails every group, as a failed log does.
 func (c *Core) FailAll(err error) {
-	for _, g := range append([]*group(nil), c.active...) {
+	byNumber := func(a, b *group) int { return cmp.Compare(a.cfg.Number, b.cfg.Number) }
+	for _, g := range slices.SortedFunc(maps.Values(c.groups), byNumber) {
 		g.fail(err)
 	}
 }

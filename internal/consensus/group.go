@@ -65,6 +65,7 @@ type group struct {
 	// only the replica starts anew. heldByAll is what every member's log holds, as the leader last said.
 	durable   ident.Index
 	heldByAll ident.Index
+	cutAge    int // ticks since a cut of any size was tried
 }
 
 // prepareGroup makes a group ready to be adopted by a core. It reads the log behind what is applied, and so may take a
@@ -210,14 +211,13 @@ func (g *group) runRequests() bool {
 
 func (g *group) handleReady(rd raft.Ready) {
 	wasLeader, wasTerm, wasLead := g.role == raft.StateLeader, g.term, g.lead
-	if !raft.IsEmptyHardState(rd.HardState) {
-		g.term = ident.Term(rd.HardState.GetTerm())
-		g.commit = ident.Index(rd.HardState.GetCommit())
-		g.appends.now = hardState{rd.HardState.GetTerm(), rd.HardState.GetVote(), rd.HardState.GetCommit()}
+	if hs := rd.HardState; !raft.IsEmptyHardState(hs) {
+		g.term = ident.Term(hs.GetTerm())
+		g.commit = ident.Index(hs.GetCommit())
+		g.appends.now = hardState{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}
 	}
-	if rd.SoftState != nil {
-		g.role = rd.SoftState.RaftState
-		g.lead = ident.ReplicaID(rd.SoftState.Lead)
+	if ss := rd.SoftState; ss != nil {
+		g.role, g.lead = ss.RaftState, ident.ReplicaID(ss.Lead)
 	}
 	var highest hybridtime.Timestamp
 	if len(rd.Entries) > 0 {
@@ -340,7 +340,7 @@ func (g *group) applied() {
 	g.appliedTS = g.appliedStamps[0]
 	g.appliedStamps = g.appliedStamps[1:]
 	invariant.Check(g.appliedTo <= g.commit, "tablet %s: applied %d > committed %d", g.cfg.Tablet, g.appliedTo, g.commit)
-	g.step(m)
+	g.hear(m)
 }
 
 // tick moves raft's time on.
@@ -350,7 +350,7 @@ func (g *group) tick() {
 		return
 	}
 	g.transferTick()
-	g.maybeCut(ident.Index(g.core.cfg.Limits.MinCutEntries))
+	g.cutTick()
 	if due := g.closeTick(); due || g.node.HasReady() {
 		g.core.touch(g)
 	}

@@ -167,6 +167,7 @@ func (m *metrics) proposed(err error) {
 		result = "out_of_space"
 	case status.Clock:
 		result = "clock"
+	default:
 	}
 	m.proposals[result].Inc()
 }

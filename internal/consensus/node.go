@@ -53,6 +53,10 @@ func (g *group) step(m *raftpb.Message) (err error) {
 	return g.node.Step(m)
 }
 
+// hear gives raft what it waits for of its own: durable appends, applied entries. A message that it has outlived says nothing
+// to it any more.
+func (g *group) hear(m *raftpb.Message) { _ = g.step(m) }
+
 func (g *group) nextReady() (rd raft.Ready, ok bool) {
 	defer g.caught()
 	return g.node.Ready(), true

@@ -2,4 +2,7 @@
 
 package consensus
 
-func (c *Core) planted(m mistake) bool { return c.mistakes&m != 0 }
+// plants are the mistakes planted in a Core.
+type plants struct{ mistakes mistake }
+
+func (p plants) planted(m mistake) bool { return p.mistakes&m != 0 }

@@ -107,7 +107,12 @@ func (silentLogger) Warningf(string, ...any) {}
 func (silentLogger) Error(...any)            {}
 func (silentLogger) Errorf(string, ...any)   {}
 
-func (silentLogger) Fatal(v ...any)            { panic(raftPanic(fmt.Sprint(v...))) }
-func (silentLogger) Fatalf(f string, v ...any) { panic(raftPanic(fmt.Sprintf(f, v...))) }
-func (silentLogger) Panic(v ...any)            { panic(raftPanic(fmt.Sprint(v...))) }
-func (silentLogger) Panicf(f string, v ...any) { panic(raftPanic(fmt.Sprintf(f, v...))) }
+func (silentLogger) Fatal(v ...any)            { stopRaft(fmt.Sprint(v...)) }
+func (silentLogger) Fatalf(f string, v ...any) { stopRaft(fmt.Sprintf(f, v...)) }
+func (silentLogger) Panic(v ...any)            { stopRaft(fmt.Sprint(v...)) }
+func (silentLogger) Panicf(f string, v ...any) { stopRaft(fmt.Sprintf(f, v...)) }
+
+// stopRaft leaves raft's step, which counts on these methods not to return. It is caught around each call into raft.
+func stopRaft(why string) {
+	panic(raftPanic(why)) //nolint:forbidigo // the contract of raft's logger
+}

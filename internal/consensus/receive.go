@@ -68,6 +68,7 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
 	case raftpb.MsgHeartbeat:
 		// Raft has no use for the field in a heartbeat; here it says what every member's log holds (see send).
 		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
+	default:
 	}
 	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
 	_ = g.step(m)
@@ -125,6 +126,7 @@ func (g *group) send(m *raftpb.Message) {
 	case raftpb.MsgHeartbeat:
 		// Followers may cut their logs behind what every member holds, which only the leader knows.
 		m.RejectHint = new(uint64(g.computeHeld()))
+	default:
 	}
 	b, err := proto.Marshal(m)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/status"
 	"github.com/nyaladb/nyala/internal/wal"
 )
@@ -25,7 +27,6 @@ type testNet struct {
 	mu    sync.Mutex
 	hosts map[ident.ServerID]*testHost
 	cut   map[ident.ServerID]bool
-	wg    sync.WaitGroup
 }
 
 // testHost is a server: its host, log, clock, and what it has applied.
@@ -63,11 +64,11 @@ func (h *testHost) Send(to ident.ServerID, _ string, _ Channel, msgs []*nyalav1.
 		batch := &nyalav1.PeerBatch{Clock: uint64(h.clock.latest()), Messages: msgs}
 		b, err := proto.Marshal(batch)
 		if err != nil {
-			panic(err)
+			invariant.Check(false, "%v", err)
 		}
 		batch = new(nyalav1.PeerBatch)
 		if err := proto.Unmarshal(b, batch); err != nil {
-			panic(err)
+			invariant.Check(false, "%v", err)
 		}
 		select {
 		case peer.in <- inBatch{h.id, batch}:
@@ -131,14 +132,12 @@ func (h *testHost) until(t *testing.T, what string, ok func() bool) {
 
 // testClock is a hybrid clock on the wall, with marks that hold the timestamp alone.
 type testClock struct {
-	mu              sync.Mutex
-	last            hybridtime.Timestamp
-	mark, promise   hybridtime.Timestamp
-	offset          time.Duration
-	bound           time.Duration
-	markWrites      int
-	durableMarks    []hybridtime.Timestamp
-	refuseEverthing error
+	mu            sync.Mutex
+	last          hybridtime.Timestamp
+	mark, promise hybridtime.Timestamp
+	offset        time.Duration
+	bound         time.Duration
+	refuseAll     error
 }
 
 func newTestClock() *testClock { return &testClock{bound: 10 * time.Second} }
@@ -148,8 +147,8 @@ func (c *testClock) wall() hybridtime.Timestamp { return hybridtime.FromTime(tim
 func (c *testClock) Now() (hybridtime.Timestamp, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.refuseEverthing != nil {
-		return 0, c.refuseEverthing
+	if c.refuseAll != nil {
+		return 0, c.refuseAll
 	}
 	c.last = max(c.last+1, c.wall())
 	return c.last, nil
@@ -186,9 +185,11 @@ func (c *testClock) Update(ts hybridtime.Timestamp) error {
 
 func encodeMark(ts hybridtime.Timestamp) []byte { return []byte(fmt.Sprintf("%d", uint64(ts))) }
 
-func decodeMark(b []byte) (ts hybridtime.Timestamp) {
-	var v uint64
-	fmt.Sscanf(string(b), "%d", &v)
+func decodeMark(b []byte) hybridtime.Timestamp {
+	v, err := strconv.ParseUint(string(b), 10, 64)
+	if err != nil && len(b) > 0 {
+		invariant.Check(false, "%v", err)
+	}
 	return hybridtime.Timestamp(v)
 }
 
@@ -230,17 +231,17 @@ func (c *testClock) DurablePromise() hybridtime.Timestamp {
 
 // testCluster is some hosts that are running.
 type testCluster struct {
-	t     *testing.T
+	t     testing.TB
 	net   *testNet
 	hosts []*testHost
 	cfg   Config
 }
 
-func newTestCluster(t *testing.T, servers int) *testCluster {
+func newTestCluster(t testing.TB, servers int) *testCluster {
 	return newTestClusterAt(t, servers, 50*time.Millisecond)
 }
 
-func newTestClusterAt(t *testing.T, servers int, heartbeat time.Duration) *testCluster {
+func newTestClusterAt(t testing.TB, servers int, heartbeat time.Duration) *testCluster {
 	c := &testCluster{t: t, net: &testNet{hosts: map[ident.ServerID]*testHost{}, cut: map[ident.ServerID]bool{}}, cfg: DefaultConfig()}
 	c.cfg.HeartbeatInterval = heartbeat
 	for i := range servers {
@@ -284,7 +285,7 @@ func (c *testCluster) start(id ident.ServerID, log wal.Store) *testHost {
 			}
 		})
 		if err := h.Run(ctx); err != nil {
-			panic(err)
+			invariant.Check(false, "%v", err)
 		}
 		wg.Wait()
 	}()
@@ -360,7 +361,7 @@ func (c *testCluster) isCut(id ident.ServerID) bool {
 }
 
 // eventually polls a condition that nothing signals.
-func eventually(t *testing.T, ok func() bool) bool {
+func eventually(t testing.TB, ok func() bool) bool {
 	t.Helper()
 	deadline := time.NewTimer(20 * time.Second)
 	defer deadline.Stop()

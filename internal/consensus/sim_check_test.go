@@ -12,6 +12,7 @@ import (
 	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/invariant"
 )
 
 // checker holds what must be true of the whole cluster at every moment. The first breach ends the run.
@@ -245,7 +246,7 @@ func (c *checker) message(s *simServer, o consensus.Outgoing) {
 	}
 	rm := new(raftpb.Message)
 	if err := proto.Unmarshal(m.GetRaft(), rm); err != nil {
-		panic(err)
+		invariant.Check(false, "%v", err)
 	}
 	log := s.log.Log(s.stores[t].number)
 	hs, last := log.HardState(), log.LastOpID()
@@ -279,6 +280,7 @@ func (c *checker) message(s *simServer, o consensus.Outgoing) {
 		if g.leaders[ident.Term(rm.GetTerm())] != 0 && g.leaders[ident.Term(rm.GetTerm())] != from {
 			c.failf("server %d: replica %d speaks as leader of term %d", s.id, from, rm.GetTerm())
 		}
+	default:
 	}
 }
 
@@ -303,12 +305,20 @@ func (t *trace) String() string { return strings.Join(t.lines, "\n") }
 
 func describe(m *nyalav1.GroupMessage) string {
 	t := ident.TabletID(ident.FromBytes([16]byte(m.GetTabletId())))
-	if m.GetRaft() == nil {
-		return short(t) + " " + fmt.Sprint(m.GetKind())
+	at := func(v uint64) string { return fmt.Sprintf("at %.6f", float64(hybridtime.Timestamp(v).Micros())/1e6) }
+	switch k := m.GetKind().(type) {
+	case *nyalav1.GroupMessage_CloseRequest:
+		return fmt.Sprintf("%s CloseRequest term %d %s", short(t), k.CloseRequest.GetTerm(), at(k.CloseRequest.GetTimestamp()))
+	case *nyalav1.GroupMessage_ClosePromise:
+		return fmt.Sprintf("%s ClosePromise term %d %s refused %v", short(t), k.ClosePromise.GetTerm(), at(k.ClosePromise.GetTimestamp()), k.ClosePromise.GetRefused())
+	case *nyalav1.GroupMessage_CloseQuestion:
+		return fmt.Sprintf("%s CloseQuestion %s", short(t), at(k.CloseQuestion.GetTimestamp()))
+	case *nyalav1.GroupMessage_Closed:
+		return fmt.Sprintf("%s ClosedTimestamp term %d %s index %d", short(t), k.Closed.GetTerm(), at(k.Closed.GetTimestamp()), k.Closed.GetIndex())
 	}
 	rm := new(raftpb.Message)
 	if err := proto.Unmarshal(m.GetRaft(), rm); err != nil {
-		panic(err)
+		invariant.Check(false, "%v", err)
 	}
 	s := fmt.Sprintf("%s %s term %d log %d.%d commit %d entries %d", short(t), rm.GetType(), rm.GetTerm(), rm.GetLogTerm(), rm.GetIndex(), rm.GetCommit(), len(rm.GetEntries()))
 	if rm.GetReject() {

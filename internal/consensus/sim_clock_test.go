@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nyaladb/nyala/internal/hybridtime"
+	"github.com/nyaladb/nyala/internal/invariant"
 )
 
 // simClock is a server's hybrid clock over the world's time, off by an offset. Marks are kept as decimal text.
@@ -61,7 +62,7 @@ func decodeMark(b []byte) hybridtime.Timestamp {
 	var v uint64
 	if len(b) > 0 {
 		if _, err := fmt.Sscanf(string(b), "%d", &v); err != nil {
-			panic(err)
+			invariant.Check(false, "%v", err)
 		}
 	}
 	return hybridtime.Timestamp(v)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -13,6 +15,7 @@ import (
 	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/wal"
 )
 
@@ -118,6 +121,12 @@ func newWorld(o worldOptions) *world {
 func (w *world) start() (restore func()) {
 	old := crand.Reader
 	crand.Reader = seededReader{rand.New(rand.NewPCG(w.opts.seed, 2))}
+	w.boots()
+	return func() { crand.Reader = old }
+}
+
+// boots makes the servers and starts them.
+func (w *world) boots() {
 	for i := range w.opts.servers {
 		s := &simServer{id: i, log: wal.NewMem(), stores: map[ident.TabletID]*simStore{}}
 		var b wal.Batch
@@ -127,12 +136,11 @@ func (w *world) start() (restore func()) {
 			s.stores[t] = &simStore{number: n, replica: ident.ReplicaID(i + 1)}
 		}
 		if err := s.log.Commit(&b); err != nil {
-			panic(err)
+			invariant.Check(false, "%v", err)
 		}
 		w.servers = append(w.servers, s)
 		w.boot(s)
 	}
-	return func() { crand.Reader = old }
 }
 
 func (w *world) config() *nyalav1.RaftConfig {
@@ -240,11 +248,13 @@ func (w *world) take(s *simServer) {
 }
 
 func (w *world) transmit(s *simServer, m consensus.Outgoing) {
-	var to int
-	fmt.Sscanf(string(m.To), "s%d", &to)
+	to, err := strconv.Atoi(strings.TrimPrefix(string(m.To), "s"))
+	if err != nil {
+		invariant.Check(false, "%v", err)
+	}
 	b, err := proto.Marshal(m.Message)
 	if err != nil {
-		panic(err)
+		invariant.Check(false, "%v", err)
 	}
 	if w.lost(s.id, to, m.Channel) || !w.calm && w.rng.IntN(100) < 3 {
 		if w.rng.IntN(3) == 0 {
@@ -288,7 +298,7 @@ func (w *world) deliver() {
 	}
 	m := new(nyalav1.GroupMessage)
 	if err := proto.Unmarshal(p.bytes, m); err != nil {
-		panic(err)
+		invariant.Check(false, "%v", err)
 	}
 	w.trace.add("deliver s%d->s%d %s", p.from, p.to, describe(m))
 	w.check.delivered(s, m)
@@ -298,7 +308,7 @@ func (w *world) deliver() {
 
 // commit makes some of what a server has ready durable, as its log writer would.
 func (w *world) commit(s *simServer) {
-	if !s.up || len(s.appends) == 0 || s.logDead || s.noSpace && !w.calm {
+	if !s.up || len(s.appends) == 0 || s.logDead || s.noSpace {
 		return
 	}
 	n := len(s.appends)

@@ -89,14 +89,12 @@ func (w *worker) step(m *mail) {
 }
 
 func (w *worker) request(r *request) {
-	if r.kind == requestCancel {
-		w.core.Cancel(r.tablet, r.call)
-		return
-	}
-	if r.call.gone.Load() {
+	if r.call.gone.Load() && r.kind != requestCancel {
 		return
 	}
 	switch r.kind {
+	case requestCancel:
+		w.core.Cancel(r.tablet, r.call)
 	case requestPropose:
 		w.core.Propose(r.tablet, r.entry, r.payload, r.call)
 	case requestRead:
