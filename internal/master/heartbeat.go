@@ -31,18 +31,22 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 	m.catalog.mu.Lock()
 	defer m.catalog.mu.Unlock()
 	gone := m.servers.report(ts, report)
+	var unknown []ident.TabletID
 	for _, s := range report.GetUpdated() {
 		id := ident.TabletID(s.GetTabletId())
 		ti := m.catalog.tablets[id]
 		switch {
 		case ti == nil:
-			m.cfg.Logger.Warn("tablet server holds a replica that the catalog doesn't know; left alone",
-				"server", string(ts.id), "tablet_id", string(id))
+			unknown = append(unknown, id)
 		case ti.table.deleted():
 			m.servers.tell(ts.id, id, false)
 		case s.GetState() == nyalav1.TabletState_TABLET_STATE_RUNNING:
 			ti.reportLeader(ident.Term(s.GetTerm()), ident.ReplicaID(s.GetLeaderReplicaId()))
 		}
+	}
+	if len(unknown) > 0 {
+		m.cfg.Logger.Warn("tablet server holds replicas that the catalog doesn't know; left alone",
+			"server", string(ts.id), "replicas", len(unknown), "tablet_id", string(unknown[0]))
 	}
 	for _, id := range gone {
 		if ti := m.catalog.tablets[id]; ti != nil && !ti.table.deleted() && ti.replicaOn(ts.id) != nil {
