@@ -55,7 +55,7 @@ func program() daemon.Program {
 			return errors.Join(err, common.Validate(), cfg.Validate())
 		},
 		Run: func(ctx context.Context, env *daemon.Environment) error {
-			return common.Serve(ctx, env, fs.Master, node, func(n *replica.Node, web string, logger *slog.Logger) (daemon.Role, error) {
+			return common.Serve(ctx, env, fs.Master, masters, node, func(n *replica.Node, web string, logger *slog.Logger) (daemon.Role, error) {
 				cfg.Logger = logger
 				m, err := master.New(cfg, n, &nyalav1.MasterInfo{
 					ServerId: string(n.ServerID()), RpcAddresses: n.Addresses(), WebAddresses: []string{web},

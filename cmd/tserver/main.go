@@ -47,12 +47,12 @@ func program() daemon.Program {
 		Log:     &common.Log,
 		Check:   common.Validate,
 		Run: func(ctx context.Context, env *daemon.Environment) error {
-			return common.Serve(ctx, env, fs.TabletServer, node, func(n *replica.Node, web string, logger *slog.Logger) (daemon.Role, error) {
-				masters, err := daemon.JoinAddresses(cfg.Masters, daemon.MasterDefaults.RPCPort)
-				if err != nil {
-					return nil, err
-				}
-				cfg.Masters = masters
+			masters, err := daemon.JoinAddresses(cfg.Masters, daemon.MasterDefaults.RPCPort)
+			if err != nil {
+				return err
+			}
+			cfg.Masters = masters
+			return common.Serve(ctx, env, fs.TabletServer, masters, node, func(n *replica.Node, web string, logger *slog.Logger) (daemon.Role, error) {
 				cfg.Registration = &nyalav1.TSRegistration{
 					RpcAddresses: n.Addresses(), WebAddresses: []string{web}, Version: buildinfo.Get().String(),
 				}

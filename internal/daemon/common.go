@@ -3,8 +3,11 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/clock"
@@ -43,6 +46,8 @@ type Common struct {
 	WallClockJumpThreshold time.Duration
 	WallClockJumpDetection string
 	TimeSource             string
+	NTPInitialSyncWait     time.Duration
+	MockClockOffset        time.Duration
 
 	defaults Defaults
 	flags    *Flags // set by Register
@@ -65,6 +70,7 @@ func DefaultCommon(d Defaults) Common {
 		WallClockJumpThreshold: clk.WallClockJumpThreshold,
 		WallClockJumpDetection: clk.WallClockJumpDetection,
 		TimeSource:             clk.TimeSource,
+		NTPInitialSyncWait:     clk.NTPInitialSyncWait,
 		defaults:               d,
 	}
 }
@@ -106,11 +112,22 @@ func (c *Common) Register(f *Flags) {
 	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",
 		Tagged(Advanced), Between(1000, 3_600_000_000))
 	g.Duration(&c.WallClockJumpThreshold, time.Second, "wall_clock_jump_threshold_sec", "a wall clock that moves by more than this against the monotonic clock has jumped: this server is fenced until it agrees with the others again",
-		Tagged(Advanced), AtLeast(0))
+		Tagged(Advanced), Checked("0.1 or more", atLeastTenth))
 	g.String(&c.WallClockJumpDetection, "wall_clock_jump_detection", "whether jumps of the wall clock are looked for; auto: where it is needed or costs nothing",
 		Tagged(Advanced), OneOf(clock.DetectionAuto, clock.DetectionEnabled, clock.DetectionDisabled))
-	g.String(&c.TimeSource, "time_source", "system: the system's clock, which someone (NTP) must keep in step; system_unsync: nobody need (unsafe); auto: system where someone does, and otherwise system_unsync on loopback alone",
-		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceSystemUnsync))
+	g.String(&c.TimeSource, "time_source", "system: the system's clock, which someone (NTP) must keep in step; system_unsync: nobody need (unsafe); mock: with faults, for tests (unsafe); auto: system where someone does, and otherwise system_unsync on loopback alone",
+		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceSystemUnsync, clock.SourceMock))
+	g.Duration(&c.NTPInitialSyncWait, time.Second, "ntp_initial_sync_wait_secs", "how long the start waits for the system's clock to be kept in step, where it must be",
+		Tagged(Advanced), AtLeast(0))
+	g.Span(&c.MockClockOffset, "mock_clock_offset", "how far a mock wall clock is off at the start, as 901s, -1h or 40y; goes with time_source=mock",
+		Tagged(Unsafe, Advanced))
+}
+
+func atLeastTenth(text string) error {
+	if n, err := strconv.ParseFloat(text, 64); err != nil || n < 0.1 {
+		return errors.New("out of range: want 0.1 or more")
+	}
+	return nil
 }
 
 func notZero(f *flag) {
@@ -155,9 +172,12 @@ func (c *Common) Validate() error {
 		}
 		seen[d] = true
 	}
-	clk := c.ClockConfig()
+	clk := c.ClockConfig(nil)
 	if err := clk.Validate(); err != nil {
 		errs = append(errs, err)
+	}
+	if c.MockClockOffset != 0 && c.TimeSource != clock.SourceMock {
+		errs = append(errs, errors.New("--mock_clock_offset: only with --time_source=mock"))
 	}
 	return errors.Join(errs...)
 }
@@ -169,14 +189,29 @@ func (c *Common) ServerConfig() rpc.ServerConfig {
 	return s
 }
 
-// ClockConfig is the clock's part of c. What the clock should know of the servers around is left to who knows them.
-func (c *Common) ClockConfig() clock.Config {
+// ClockConfig is the clock's part of c, in a cluster with these masters.
+func (c *Common) ClockConfig(masters []string) clock.Config {
 	k := clock.DefaultConfig()
 	k.WallClockJumpDetection, k.WallClockJumpThreshold = c.WallClockJumpDetection, c.WallClockJumpThreshold
 	k.MaxClockSyncError, k.TimeSource = c.MaxClockSyncError, c.TimeSource
-	k.BeatInterval = c.HeartbeatInterval
+	k.BeatInterval, k.NTPInitialSyncWait = c.HeartbeatInterval, c.NTPInitialSyncWait
+	k.LoopbackOnly = onLoopback(c.RPCBindAddresses) && onLoopback(c.RPCAdvertisedAddresses) && onLoopback(masters)
 	k.UnlockUnsafeFlags = c.flags != nil && c.flags.unlockUnsafe
 	return k
+}
+
+// onLoopback says whether all addresses, host:port each, are ones that no other machine reaches.
+func onLoopback(addresses []string) bool {
+	for _, a := range addresses {
+		host, _, err := net.SplitHostPort(a)
+		if err != nil {
+			host = a
+		}
+		if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.Unmap().IsLoopback()) {
+			return false
+		}
+	}
+	return true
 }
 
 // PeerConfig is the peer transport's part of c.

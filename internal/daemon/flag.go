@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nyaladb/nyala/internal/hybridtime"
 )
 
 // Tag says what may be expected of a flag. The words are Kudu's.
@@ -255,6 +257,24 @@ func (g *FlagGroup) Duration(p *time.Duration, unit time.Duration, name, help st
 			return errors.New("out of range: longer than 292 years")
 		}
 		*p = time.Duration(math.Round(n * float64(unit)))
+		return nil
+	}
+	g.flags.bind(f)
+}
+
+// Span declares a flag that holds a span of time with its unit: 90s, 1h30m, 2d, 40y.
+func (g *FlagGroup) Span(p *time.Duration, name, help string, opts ...FlagOption) {
+	f := g.add(name, "duration", help, opts)
+	f.get = func() string { return p.String() }
+	f.set = func(text string) error {
+		d, err := hybridtime.ParseDuration(text)
+		if err != nil {
+			return errors.New("want a number with a unit, such as 1h30m, 2d or 40y")
+		}
+		if err := f.checkText(text); err != nil {
+			return err
+		}
+		*p = d
 		return nil
 	}
 	g.flags.bind(f)

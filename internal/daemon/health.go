@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ type Health struct {
 	mu       sync.Mutex
 	live     map[string]Check
 	ready    map[string]Check
+	notes    map[string]func() string
 	stopping bool
 }
 
@@ -26,6 +28,16 @@ func (h *Health) AddLive(name string, c Check) { h.add(&h.live, name, c) }
 
 // AddReady adds a check to /readyz, or replaces the one of that name.
 func (h *Health) AddReady(name string, c Check) { h.add(&h.ready, name, c) }
+
+// AddNote has /healthz say what isn't well without failing for it; note returns nothing while all is.
+func (h *Health) AddNote(name string, note func() string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.notes == nil {
+		h.notes = map[string]func() string{}
+	}
+	h.notes[name] = note
+}
 
 func (h *Health) add(m *map[string]Check, name string, c Check) {
 	h.mu.Lock()
@@ -48,6 +60,7 @@ type CheckResult struct {
 	Name  string `json:"name"`
 	OK    bool   `json:"ok"`
 	Error string `json:"error,omitempty"`
+	Note  string `json:"note,omitempty"` // what isn't well, and is no reason to fail
 }
 
 // HealthReport is what all checks of one kind said.
@@ -64,9 +77,13 @@ var errStopping = errors.New("the server is stopping")
 // Live runs the checks of /healthz.
 func (h *Health) Live(ctx context.Context) HealthReport {
 	h.mu.Lock()
-	checks := cloneChecks(h.live)
+	checks, notes := cloneChecks(h.live), maps.Clone(h.notes)
 	h.mu.Unlock()
-	return runChecks(ctx, checks)
+	r := runChecks(ctx, checks)
+	for _, name := range slices.Sorted(maps.Keys(notes)) {
+		r.Checks = append(r.Checks, CheckResult{Name: name, OK: true, Note: notes[name]()})
+	}
+	return r
 }
 
 // Ready runs the checks of /readyz.

@@ -103,7 +103,7 @@ rpc_bind_addresses: 127.0.0.1
 	require.Equal(t, 100*time.Millisecond, c.HeartbeatInterval)
 	require.Equal(t, 4.5, c.MaxMissedHeartbeats)
 	require.Equal(t, 10*time.Second, c.MaxClockSyncError)
-	require.Equal(t, 500*time.Millisecond, c.ClockConfig().WallClockJumpThreshold)
+	require.Equal(t, 500*time.Millisecond, c.ClockConfig(nil).WallClockJumpThreshold)
 	require.False(t, c.PreElection)
 	require.Equal(t, []string{"/d1", "/d2"}, c.DataDirs)
 	require.Equal(t, []string{"m1:7051", "m2"}, c.masters)
@@ -152,7 +152,7 @@ func TestFaults(t *testing.T) {
 		"environment":          {environ: "NYALA_WEBSERVER_PORT=-1", want: `NYALA_WEBSERVER_PORT: "-1": out of range: want 0 to 65535`},
 		"unsafe":               {args: append([]string{"--never_fsync"}, needed...), want: "--never_fsync is unsafe: it can cost data; to set it all the same, add --unlock_unsafe_flags"},
 		"unsafe value":         {args: append([]string{"--time_source=system_unsync"}, needed...), want: "time_source: system_unsync is unsafe (timestamps may be wrong): it needs unlock_unsafe_flags"},
-		"too small":            {args: append([]string{"--wall_clock_jump_threshold_sec=0.05"}, needed...), want: "wall_clock_jump_threshold_sec: 0.05 is out of range, at least 0.1 is needed"},
+		"too small":            {args: append([]string{"--wall_clock_jump_threshold_sec=0.05"}, needed...), want: `--wall_clock_jump_threshold_sec: "0.05": out of range: want 0.1 or more`},
 		"too long":             {args: []string{"--wall_clock_jump_threshold_sec=1e12"}, want: `--wall_clock_jump_threshold_sec: "1e12": out of range: longer than 292 years`},
 		"same folder twice":    {args: append([]string{"--fs_data_dirs=/d,/d/"}, needed...), want: "--fs_data_dirs: /d is given twice"},
 		"no file":              {args: []string{"--config=/none.yaml"}, want: "--config: stat /none.yaml: no such file or directory"},

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,9 +26,9 @@ type Role interface {
 	Ready() (bool, string)
 }
 
-// Serve runs a server of the given role: web port, folders, node, and what role makes of the node. The node's services may
-// be registered in role, which is called before anything is answered.
-func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, node replica.NodeConfig,
+// Serve runs a server of the given role, in a cluster with these masters: web port, folders, node, and what role makes of the
+// node. The node's services may be registered in role, which is called before anything is answered.
+func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, masters []string, node replica.NodeConfig,
 	role func(n *replica.Node, webAddress string, logger *slog.Logger) (Role, error),
 ) error {
 	health := &Health{}
@@ -42,7 +43,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, node
 	}
 	defer w.Close()
 
-	c.completeNodeConfig(&node, env, kind)
+	c.completeNodeConfig(&node, env, kind, masters)
 	n, err := replica.OpenNode(node)
 	if err != nil {
 		return CantStart(err)
@@ -55,6 +56,9 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, node
 	}
 	health.AddReady("replicas", notReady(n.Replicas.Ready))
 	health.AddReady("role", notReady(r.Ready))
+	// A server whose clock can't be trusted is alive: it follows and waits. A restart would not mend the clock.
+	health.AddNote("clock", n.ClockTrouble)
+	health.AddReady("clock", notReady(func() (bool, string) { why := n.ClockTrouble(); return why == "", why }))
 	n.SetReady(r.Ready)
 	w.AddSection(nodeSection(n))
 	w.AddSection(replicaSection(n))
@@ -65,6 +69,12 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, node
 	g.Add(Part{Name: "web", Run: w.Run})
 	g.Add(Part{Name: "server", Run: func(ctx context.Context) error {
 		defer health.SetStopping()
+		if err := n.AwaitClock(ctx); err != nil {
+			if ctx.Err() != nil {
+				return n.Close()
+			}
+			return errors.Join(CantStart(err), n.Close())
+		}
 		return n.Run(ctx, r.Run)
 	}})
 	return g.Run(ctx)
@@ -80,12 +90,13 @@ func notReady(ready func() (bool, string)) Check {
 }
 
 // completeNodeConfig fills in what the common flags say.
-func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kind fs.Role) {
+func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kind fs.Role, masters []string) {
 	n.FS = fs.Config{WALDir: c.WALDir, DataDirs: c.DataDirs, Role: kind, Logger: env.Logger}
 	n.RPC = c.ServerConfig()
 	n.Peers = c.PeerConfig()
 	n.AdvertisedAddresses = c.RPCAdvertisedAddresses
-	n.Clock = c.ClockConfig()
+	n.Clock = c.ClockConfig(masters)
+	n.MockOffset = c.MockClockOffset
 	n.Consensus = consensus.DefaultConfig()
 	n.Consensus.HeartbeatInterval = c.HeartbeatInterval
 	n.Consensus.MaxMissedHeartbeats = int(c.MaxMissedHeartbeats)
@@ -107,6 +118,7 @@ func nodeSection(n *replica.Node) Section {
 			TextRow("RPC", fmt.Sprint(n.Addresses())),
 			TextRow("starts", fmt.Sprint(n.Incarnation())),
 			TextRow("hybrid clock", n.Clock.Latest().String()),
+			TextRow("clock", cmp.Or(n.ClockTrouble(), "gives timestamps out")),
 		}}, nil
 	}}
 }

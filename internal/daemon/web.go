@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -215,7 +216,7 @@ func serveHealth(rw http.ResponseWriter, r *http.Request, what string, check fun
 	}
 	for _, c := range report.Checks {
 		if c.OK {
-			fmt.Fprintf(rw, "%s: ok\n", c.Name)
+			fmt.Fprintf(rw, "%s: %s\n", c.Name, cmp.Or(c.Note, "ok"))
 		}
 	}
 }

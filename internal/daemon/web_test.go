@@ -94,6 +94,17 @@ func TestHealth(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "ok\nwal: ok\n", body)
 
+	why := "fenced: the wall clock jumped"
+	h.AddNote("clock", func() string { return why })
+	code, body, _ = get(t, w, "/healthz")
+	require.Equal(t, http.StatusOK, code)
+	require.Equal(t, "ok\nwal: ok\nclock: fenced: the wall clock jumped\n", body)
+	_, body, _ = get(t, w, "/healthz?format=json")
+	require.Contains(t, body, `"note": "fenced: the wall clock jumped"`)
+	why = ""
+	_, body, _ = get(t, w, "/healthz")
+	require.Equal(t, "ok\nwal: ok\nclock: ok\n", body)
+
 	code, body, head := get(t, w, "/readyz?format=json")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	require.Equal(t, "application/json", head.Get("Content-Type"))
