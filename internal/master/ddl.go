@@ -137,10 +137,10 @@ func tooFewServers(alive, replicas int) error {
 	if largest%2 == 0 {
 		largest--
 	}
-	switch {
-	case alive == 0:
+	switch alive {
+	case 0:
 		return status.New(status.TooFewTabletServers, "no tablet server is alive; start one, or wait until one has registered")
-	case alive == 1:
+	case 1:
 		return status.New(status.TooFewTabletServers, "only 1 tablet server is alive; add --replicas 1")
 	default:
 		return status.New(status.TooFewTabletServers, "only %d tablet servers are alive, %d replicas need %d; add --replicas %d",

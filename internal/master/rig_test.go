@@ -120,8 +120,7 @@ func (s *server) start() {
 				return err
 			case <-kills:
 				cancel()
-				<-done
-				return errKilled
+				return errors.Join(errKilled, <-done)
 			}
 		})
 	}()

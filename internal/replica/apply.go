@@ -65,7 +65,7 @@ func applyGroup(b *tablet.Batch, r *Replica, entries []consensus.CommittedEntry)
 
 // storeOp turns an entry into what the store applies. An entry that changes no row still moves the applied index.
 func storeOp(e *consensus.CommittedEntry) (tablet.Op, error) {
-	op := tablet.Op{Index: e.OpID.Index, Timestamp: e.Timestamp}
+	op := tablet.Op{Index: e.Index, Timestamp: e.Timestamp}
 	switch e.Kind {
 	case wal.KindWrite:
 		op.Write = new(nyalav1.WriteOp)

@@ -304,8 +304,9 @@ func TestStopEndsWaits(t *testing.T) {
 	}
 	rep := leader.replica(id)
 	errs := make(chan error, 3)
+	row := inserts(t, 1)
 	go func() {
-		_, err := rep.Write(context.Background(), &nyalav1.WriteRequest{TabletId: string(id), RowOperations: inserts(t, 1)})
+		_, err := rep.Write(context.Background(), &nyalav1.WriteRequest{TabletId: string(id), RowOperations: row})
 		errs <- err
 	}()
 	go func() { errs <- rep.WaitApplied(context.Background(), before.LastIndex+1000) }()

@@ -105,6 +105,7 @@ func (x *metrics) wrote(resp *nyalav1.WriteResponse, err error) {
 		switch status.CodeOf(err) {
 		case status.TimedOut, status.ServiceUnavailable, status.TabletFailed, status.IO, status.Unknown:
 			result = writeUnknown
+		default:
 		}
 	}
 	x.writes[result].Inc()

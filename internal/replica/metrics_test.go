@@ -52,10 +52,10 @@ func TestMetrics(t *testing.T) {
 	x.wrote(nil, status.New(status.NotTheLeader, ""))
 	x.wrote(nil, status.New(status.TimedOut, ""))
 	for result, c := range x.writes {
-		require.Equal(t, 1.0, value(t, c), result)
+		require.Equal(t, 1, value(t, c), result)
 	}
 	x.read(nyalav1.ReadMode_READ_MODE_UNSPECIFIED)
-	require.Equal(t, 1.0, value(t, x.reads[latest]))
+	require.Equal(t, 1, value(t, x.reads[latest]))
 	x.unregister()
 	families, err = reg.Gather()
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -64,7 +63,7 @@ func TestOpenFails(t *testing.T) {
 	cfg := DefaultNodeConfig()
 	cfg.FS = fs.Config{WALDir: t.TempDir(), Role: fs.TabletServer}
 	cfg.RPC.BindAddresses = []string{"127.0.0.1:0"}
-	cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	cfg.Logger = slog.New(slog.DiscardHandler)
 	for name, edit := range map[string]func(*NodeConfig){
 		"folder":    func(c *NodeConfig) { c.FS.WALDir = "" },
 		"clock":     func(c *NodeConfig) { c.Clock.MaxClockSyncError = 0 },

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-
 	"google.golang.org/protobuf/proto"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
@@ -307,17 +306,17 @@ func (s *server) wantRows(id ident.TabletID, mode nyalav1.ReadMode, want int) {
 }
 
 // value returns what a counter or gauge stands at.
-func value(t testing.TB, c prometheus.Collector) float64 {
+func value(t testing.TB, c prometheus.Collector) int {
 	t.Helper()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(c)
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	m := families[0].GetMetric()[0]
-	return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 }
 
-func (s *server) inFlight() float64 { return value(s.rig.t, s.n.Replicas.metrics.inFlight) }
+func (s *server) inFlight() int { return value(s.rig.t, s.n.Replicas.metrics.inFlight) }
 
 const (
 	latest     = nyalav1.ReadMode_READ_MODE_READ_LATEST

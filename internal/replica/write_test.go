@@ -51,7 +51,7 @@ func TestWriteAndRead(t *testing.T) {
 	require.Equal(t, status.InvalidSnapshot, status.CodeOf(err), "%v", err)
 	_, err = leader.count(t.Context(), id, atSnapshot, 0, far)
 	require.Equal(t, status.InvalidArgument, status.CodeOf(err), "%v", err)
-	require.Equal(t, 1.0, value(t, leader.n.Replicas.metrics.writes[writeOK]))
+	require.Equal(t, 1, value(t, leader.n.Replicas.metrics.writes[writeOK]))
 	require.Zero(t, leader.inFlight())
 }
 
@@ -114,7 +114,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 	_, err := leader.replica(id).Write(t.Context(), tracked)
 	require.Equal(t, status.NotTheLeader, status.CodeOf(err), "%v", err)
-	require.Equal(t, 1.0, leader.inFlight(), "the untracked one still waits")
+	require.Equal(t, 1, leader.inFlight(), "the untracked one still waits")
 	cancel()
 	wg.Wait()
 

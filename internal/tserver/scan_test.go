@@ -42,7 +42,7 @@ func ids(t *testing.T, resp *nyalav1.ScanResponse) (out []int64) {
 	for r.Next() {
 		out = append(out, r.RecordBatch().Column(0).(*array.Int64).Int64Values()...)
 	}
-	require.Equal(t, int(resp.GetNumRows()), len(out))
+	require.Len(t, out, int(resp.GetNumRows()))
 	return out
 }
 
