@@ -189,7 +189,7 @@ func (b *Batch) applyWrite(p *pending, op Op) (Result, error) {
 	t, rid := p.t, op.Write.GetRequestId()
 	b.sink.reset()
 	t.mu.Lock()
-	t.requests.expire(op.Timestamp, &b.sink)
+	t.requests.expire(op.Timestamp, t.requests.limits.saidBy(op.Write), &b.sink)
 	t.mu.Unlock()
 
 	id, tracked := clientIDOf(rid)

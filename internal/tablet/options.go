@@ -29,8 +29,8 @@ type Options struct {
 	MaxL0Sublevels   int
 
 	// RememberResponsesTTL and RememberClientsTTL are how long answers and clients are remembered for exactly-once writes,
-	// on the timestamps of applied operations. MaxRequests and MaxClients bound how many a tablet remembers. All four take
-	// part in what is applied: they must be the same on all of a cluster's servers.
+	// on the timestamps of applied operations, where an operation doesn't say: a leader writes its own into each. MaxRequests
+	// and MaxClients bound how many a tablet remembers; they take part in what is applied and are part of the format.
 	RememberResponsesTTL time.Duration
 	RememberClientsTTL   time.Duration
 	MaxRequests          int

@@ -1,9 +1,11 @@
 package tablet
 
 import (
+	"math"
 	"sort"
 	"time"
 
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 )
 
@@ -34,12 +36,28 @@ type requestTable struct {
 	records   int
 }
 
-// requestLimits must be the same on every replica: they take part in what is applied.
+// requestLimits must be the same on every replica: they take part in what is applied. So leaders write the TTLs that their
+// flags name into each operation, and the two bounds have no flags.
 type requestLimits struct {
 	responsesTTL time.Duration
 	clientsTTL   time.Duration
 	maxRecords   int
 	maxClients   int
+}
+
+// saidBy returns the limits with the TTLs that stand in an operation, its leader's, where it names any.
+func (l requestLimits) saidBy(op *nyalav1.WriteOp) requestLimits {
+	if usec := op.GetRememberResponsesUsec(); usec != 0 {
+		l.responsesTTL = microseconds(usec)
+	}
+	if usec := op.GetRememberClientsUsec(); usec != 0 {
+		l.clientsTTL = microseconds(usec)
+	}
+	return l
+}
+
+func microseconds(usec uint64) time.Duration {
+	return time.Duration(min(usec, uint64(math.MaxInt64/time.Microsecond))) * time.Microsecond
 }
 
 // forgetPerOp bounds the records that one operation removes. It is above the one that an operation adds, so that removal
@@ -108,14 +126,14 @@ func (t *requestTable) find(id ClientID, seq uint64) (verdict, *request) {
 }
 
 // expire applies the TTL rule at the timestamp of an operation.
-func (t *requestTable) expire(now hybridtime.Timestamp, sink requestSink) {
+func (t *requestTable) expire(now hybridtime.Timestamp, limits requestLimits, sink requestSink) {
 	for range forgetPerOp {
-		if r := t.byAge.first; r != nil && r.timestamp.Add(t.limits.responsesTTL) < now {
+		if r := t.byAge.first; r != nil && r.timestamp.Add(limits.responsesTTL) < now {
 			t.forget(r, forgetExpired, sink)
 			continue
 		}
 		c := t.bySilence.first
-		if c == nil || c.lastActive.Add(t.limits.clientsTTL) >= now {
+		if c == nil || c.lastActive.Add(limits.clientsTTL) >= now {
 			return
 		}
 		t.forgetClient(c, sink)

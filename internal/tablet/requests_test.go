@@ -105,6 +105,20 @@ func TestForgetting(t *testing.T) {
 	require.False(t, apply(t, tb, Op{Index: 6, Timestamp: at(174), Write: tracked(ups, 1, 1, 0)}).Stale, "a new client, as far as is known")
 }
 
+// TestForgettingIsInTheLog shows that the TTLs that an operation names count, whatever those of the server: two servers with
+// other flags forget alike.
+func TestForgettingIsInTheLog(t *testing.T) {
+	s := openStore(t, testOptions(vfs.NewMem()))
+	tb := newTestTablet(t, s, 1, kvSchema(t))
+	ups := encodeRows(t, tb.Schema(), kv(schema.Upsert, 1, str("a")))
+	at := func(sec int64) hybridtime.Timestamp { return hybridtime.FromMicros(sec*1_000_000, 0) }
+	apply(t, tb, Op{Index: 1, Timestamp: at(100), Write: tracked(ups, 1, 1, 0)})
+	short := proto.CloneOf(ups)
+	short.RememberResponsesUsec = uint64(time.Second.Microseconds())
+	apply(t, tb, Op{Index: 2, Timestamp: at(102), Write: short})
+	require.True(t, apply(t, tb, Op{Index: 3, Timestamp: at(103), Write: tracked(ups, 1, 1, 0)}).Stale)
+}
+
 // listSink applies a request table's changes to maps, as the store would.
 type listSink struct {
 	clients  map[ClientID]clientRecord
@@ -144,7 +158,7 @@ func TestRequestTableRandom(t *testing.T) {
 			seq := rapid.Uint64Range(0, 12).Draw(t, "seq")
 			fi := rapid.Uint64Range(0, 13).Draw(t, "firstIncomplete")
 			sink.removed = 0
-			table.expire(ts, sink)
+			table.expire(ts, table.limits, sink)
 			for k := range executed {
 				if _, known := sink.clients[ClientID{k[0]}]; !known {
 					delete(executed, k)
@@ -215,7 +229,7 @@ func TestForgettingIsBounded(t *testing.T) {
 	ops := 0
 	for table.records > 0 {
 		sink.removed = 0
-		table.expire(later, sink)
+		table.expire(later, table.limits, sink)
 		require.LessOrEqual(t, sink.removed, forgetPerOp)
 		for _, seq := range []uint64{0, 250, 499} {
 			v, _ := table.find(id, seq)
