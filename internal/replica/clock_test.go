@@ -224,6 +224,37 @@ func TestSnapshotAhead(t *testing.T) {
 	require.Less(t, s.n.Clock.Latest(), in(100*time.Millisecond))
 }
 
+// TestCommitWait shows that an answer is held back for twice the clock's error bound, and that a caller who can't wait that
+// long, or whose server is fenced meanwhile, asks again and waits for the rest.
+func TestCommitWait(t *testing.T) {
+	r := newRig(t, 1).mocked().startAll()
+	s := r.servers[0]
+	id := r.create(s)
+	r.leader(id)
+	const bound = 150 * time.Millisecond
+	s.mock(&nyalav1.MockClockRequest{MaxError: int64(bound)})
+	r.until("the bound is known", func() bool { return s.n.Clock.MaxError() >= bound })
+	req := newRequests().insert(t, id, 1)
+	req.CommitWait = true
+
+	ctx, cancel := context.WithTimeout(t.Context(), bound)
+	defer cancel()
+	_, err := s.replica(id).Write(ctx, req)
+	require.Equal(t, status.TimedOut, status.CodeOf(err), "%v", err)
+	resp := s.write(req)
+	require.GreaterOrEqual(t, time.Since(ts(resp).Time()), 2*bound)
+	s.wantRows(id, latest, 1)
+
+	began := time.Now()
+	plain := newRequests().insert(t, id, 2)
+	s.write(plain)
+	require.Less(t, time.Since(began), 2*bound)
+	s.mock(&nyalav1.MockClockRequest{Offset: int64(fortyYears), MaxError: int64(bound)})
+	plain.CommitWait = true
+	_, err = s.replica(id).Write(t.Context(), plain)
+	require.Equal(t, status.Clock, status.CodeOf(err), "%v", err)
+}
+
 // TestBeaterKeepsBook shows what becomes of the lists that a master sends.
 func TestBeaterKeepsBook(t *testing.T) {
 	self, a, b := ident.ServerID(ident.New()), ident.ServerID(ident.New()), ident.ServerID(ident.New())

@@ -32,6 +32,9 @@ const (
 // SERVICE_UNAVAILABLE, TABLET_FAILED): sent again with the same request id it is applied once.
 func (r *Replica) Write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
 	resp, err := r.write(ctx, req)
+	if err == nil && req.GetCommitWait() {
+		resp, err = r.commitWait(ctx, resp)
+	}
 	r.m.metrics.wrote(resp, err)
 	return resp, err
 }
@@ -40,9 +43,6 @@ func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 	t, err := r.Tablet()
 	if err != nil {
 		return nil, err
-	}
-	if req.GetCommitWait() {
-		return nil, status.New(status.NotSupported, "commit_wait isn't offered by this server")
 	}
 	if id := req.GetRequestId(); id != nil && len(id.GetClientId()) != len(requestKey{}.client) {
 		return nil, status.New(status.InvalidArgument, "request id: client id has %d bytes, want %d", len(id.GetClientId()), len(requestKey{}.client))
@@ -79,6 +79,20 @@ func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 		r.propose(ctx, p, op)
 	}
 	return r.outcomeOf(ctx, p)
+}
+
+// commitWait holds an answer back until the write's timestamp is past on every clock, so that whatever anybody writes after
+// the answer gets a higher one. Where that can't be waited for the write stands all the same: the same request, sent again,
+// here or elsewhere, waits for the rest.
+func (r *Replica) commitWait(ctx context.Context, resp *nyalav1.WriteResponse) (*nyalav1.WriteResponse, error) {
+	switch err := r.m.clock.WaitPastEverywhere(ctx, hybridtime.Timestamp(resp.GetTimestamp())); {
+	case err == nil:
+		return resp, nil
+	case ctx.Err() != nil:
+		return nil, status.Wrap(status.TimedOut, err, "tablet %s: the write is applied; waiting until its timestamp is past on every clock", r.id)
+	default:
+		return nil, err
+	}
 }
 
 // check says why a write is refused before it is proposed.

@@ -205,10 +205,9 @@ func TestRefusedWrites(t *testing.T) {
 		code status.Code
 		text string
 	}{
-		"client id":   {edit: func(w *nyalav1.WriteRequest) { w.RequestId.ClientId = []byte("short") }, code: status.InvalidArgument, text: "client id has 5 bytes, want 16"},
-		"commit wait": {edit: func(w *nyalav1.WriteRequest) { w.CommitWait = true }, code: status.NotSupported},
-		"schema":      {edit: func(w *nyalav1.WriteRequest) { w.SchemaVersion = 7 }, code: status.MismatchedSchema},
-		"rows":        {edit: func(w *nyalav1.WriteRequest) { w.RowOperations.Rows = []byte("nonsense") }, code: status.Corruption},
+		"client id": {edit: func(w *nyalav1.WriteRequest) { w.RequestId.ClientId = []byte("short") }, code: status.InvalidArgument, text: "client id has 5 bytes, want 16"},
+		"schema":    {edit: func(w *nyalav1.WriteRequest) { w.SchemaVersion = 7 }, code: status.MismatchedSchema},
+		"rows":      {edit: func(w *nyalav1.WriteRequest) { w.RowOperations.Rows = []byte("nonsense") }, code: status.Corruption},
 		"timestamp": {edit: func(w *nyalav1.WriteRequest) {
 			w.PropagatedTimestamp = uint64(hybridtime.FromTime(time.Now().Add(time.Hour)))
 		}, code: status.InvalidArgument, text: "propagated timestamp"},
