@@ -65,6 +65,10 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
 		g.takeVote(m, promised)
 	case raftpb.MsgApp:
 		g.refuseAhead(m)
+	case raftpb.MsgAppResp:
+		if g.saysTermAlone(m) {
+			return
+		}
 	case raftpb.MsgHeartbeat:
 		// Raft has no use for the field in a heartbeat; here it says what every member's log holds (see send).
 		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
@@ -73,6 +77,18 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
 	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
 	_ = g.step(m)
 	g.core.touch(g)
+}
+
+// saysTermAlone recognizes the answer that raft gives to a leader of an earlier term: it acknowledges nothing and only shows
+// its own term. When it arrives late, at the same server leading in that very term now, raft takes its index 0 for an
+// acknowledgement of the empty log and sends from the beginning on, which a log that was cut can't: the follower would get
+// nothing any more. What it has to say is known by then, so it is left alone.
+func (g *group) saysTermAlone(m *raftpb.Message) bool {
+	if m.GetIndex() != 0 || m.GetReject() {
+		return false
+	}
+	g.drain()
+	return ident.Term(m.GetTerm()) <= g.term
 }
 
 // takeVote notes the promise in a vote, before raft counts it (I4).

@@ -74,9 +74,16 @@ func (c *checker) group(t ident.TabletID) *groupFacts {
 
 func (c *checker) appliedAnywhere(t ident.TabletID) ident.Index { return c.group(t).applied }
 
-// append: one (term, index) is one entry, in all logs.
-func (c *checker) append(_ *simServer, a consensus.Append) {
+// append: one (term, index) is one entry, in all logs; a log is cut behind what every other one holds.
+func (c *checker) append(s *simServer, a consensus.Append) {
 	g := c.group(a.Tablet)
+	if cut := a.CutBehind; cut.Index != 0 {
+		for _, other := range c.w.servers {
+			if last := other.log.Log(other.stores[a.Tablet].number).LastOpID(); last.Index < cut.Index {
+				c.failf("server %d: cuts the log of %s behind %s, server %d's ends at %s", s.id, a.Tablet, cut, other.id, last)
+			}
+		}
+	}
 	for _, e := range a.Entries {
 		id := ident.OpID{Term: ident.Term(e.GetTerm()), Index: ident.Index(e.GetIndex())}
 		h := fnv.New64a()
