@@ -92,6 +92,8 @@ var update = flag.Bool("update", false, "write what the commands print now into 
 //	                   and its exit code unless that is 0
 //	$ file NAME        a file, whose lines follow, each after "> "
 //	$ kill N           tablet server N dies
+//	$ fence N          tablet server N's clock is fenced
+//	$ differ N M       tablet servers N and M see each other's clocks a minute apart
 //	$ lose N TABLET    tablet server N no longer has its replica of a tablet
 func TestGolden(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txt")
@@ -176,6 +178,19 @@ func (s *script) run(t *testing.T, command string, content []string) string {
 		n, err := strconv.Atoi(args[1])
 		require.NoError(t, err)
 		s.c.kill(s.c.servers[n-1])
+		return ""
+	case "fence", "differ":
+		var servers []*fakeServer
+		for _, arg := range args[1:] {
+			n, err := strconv.Atoi(arg)
+			require.NoError(t, err)
+			servers = append(servers, s.c.servers[n-1])
+		}
+		if args[0] == "fence" {
+			s.c.fence(servers[0])
+		} else {
+			s.c.differ(servers[0], servers[1])
+		}
 		return ""
 	case "lose":
 		n, err := strconv.Atoi(args[1])

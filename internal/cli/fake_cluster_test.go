@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
@@ -44,6 +45,10 @@ type fakeServer struct {
 	gs   *grpc.Server
 	log  []*nyalav1.WALEntry
 	dead bool
+
+	clock    *nyalav1.GetClockResponse
+	accepted []string // reasons
+	faults   *nyalav1.MockClockRequest
 }
 
 type fakeTable struct {
@@ -93,6 +98,10 @@ func (c *fakeCluster) serve(t *testing.T, id string, register func(*grpc.Server,
 			resp, err := h(ctx, req)
 			return resp, status.ToGRPC(err)
 		}))}
+	s.clock = &nyalav1.GetClockResponse{
+		State: "open", Verdict: "ok", Source: "mock", Detection: true, MaxErrorUsec: 1500, Now: c.clock, Latest: c.clock + 1,
+		Opinion: "there is no other server", MaxClockSyncErrorUsec: 10_000_000, Mock: true,
+	}
 	register(s.gs, s)
 	nyalav1.RegisterServerServiceServer(s.gs, &fakeServerService{s: s})
 	done := make(chan struct{})
@@ -287,6 +296,50 @@ type fakeServerService struct {
 
 func (f *fakeServerService) GetStatus(context.Context, *nyalav1.GetStatusRequest) (*nyalav1.GetStatusResponse, error) {
 	return &nyalav1.GetStatusResponse{ServerId: f.s.id, ClusterId: f.s.c.clusterID, Version: "v1.2.3", Ready: true}, nil
+}
+
+func (f *fakeServerService) GetClock(context.Context, *nyalav1.GetClockRequest) (*nyalav1.GetClockResponse, error) {
+	f.s.c.mu.Lock()
+	defer f.s.c.mu.Unlock()
+	return proto.CloneOf(f.s.clock), nil
+}
+
+func (f *fakeServerService) AcceptClock(_ context.Context, req *nyalav1.AcceptClockRequest) (*nyalav1.AcceptClockResponse, error) {
+	f.s.c.mu.Lock()
+	defer f.s.c.mu.Unlock()
+	f.s.accepted = append(f.s.accepted, req.GetReason())
+	f.s.clock.State, f.s.clock.Reason = "open", ""
+	return &nyalav1.AcceptClockResponse{}, nil
+}
+
+func (f *fakeServerService) MockClock(_ context.Context, req *nyalav1.MockClockRequest) (*nyalav1.MockClockResponse, error) {
+	f.s.c.mu.Lock()
+	defer f.s.c.mu.Unlock()
+	if !f.s.clock.GetMock() {
+		return nil, status.New(status.IllegalState, "this server reads the machine's own clock")
+	}
+	f.s.faults = req
+	return &nyalav1.MockClockResponse{}, nil
+}
+
+// fence makes a server's clock give nothing out, as seen by all others.
+func (c *fakeCluster) fence(s *fakeServer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.clock.State, s.clock.Verdict, s.clock.DisplacedUsec = "fenced", "stepped_forward", 901_000_000
+	s.clock.Reason = "clock fenced: the wall clock jumped"
+	s.clock.Mock = false
+	s.clock.Peers = []*nyalav1.ClockPeer{{
+		ServerId: c.master.id, OffsetUsec: -901_000_250, BoundUsec: 420, AgeMs: 130, Verdict: "ok", State: "open", Known: true,
+	}, {ServerId: "left"}}
+}
+
+// differ makes two servers see each other's clocks a minute apart.
+func (c *fakeCluster) differ(a, b *fakeServer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.clock.Peers = append(a.clock.Peers, &nyalav1.ClockPeer{ServerId: b.id, OffsetUsec: 60_000_000, BoundUsec: 420, Known: true, State: "open"})
+	b.clock.Peers = append(b.clock.Peers, &nyalav1.ClockPeer{ServerId: a.id, OffsetUsec: -60_000_000, BoundUsec: 420, Known: true, State: "open"})
 }
 
 func (f *fakeServerService) DumpWAL(req *nyalav1.DumpWALRequest, stream grpc.ServerStreamingServer[nyalav1.DumpWALResponse]) error {

@@ -8,7 +8,7 @@ import (
 
 func (a *app) clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "check a cluster"}
-	cmd.AddCommand(a.ksck())
+	cmd.AddCommand(a.ksck(), a.clusterClock())
 	return cmd
 }
 
@@ -20,7 +20,8 @@ func (a *app) ksck() *cobra.Command {
 		Long: `Check a cluster: ask the master what should be there, ask each tablet server what it has, and compare.
 
 The verdict is OK, with exit code 0, only if every master and tablet server answers and every tablet is healthy: it has all
-its replicas, they run, and they agree on who leads. Otherwise it is FAILED, with exit code 5, and each fault is named.`,
+its replicas, they run, and they agree on who leads; and if all servers' clocks can be trusted and agree. Otherwise it is
+FAILED, with exit code 5, and each fault is named.`,
 		Args: cobra.NoArgs,
 	}
 	format := tableFormat(cmd, "how to print the report", "json")

@@ -29,6 +29,7 @@ type ksckFacts struct {
 type masterFacts struct {
 	addr   string
 	status *nyalav1.GetStatusResponse // nil: no answer
+	clock  *nyalav1.GetClockResponse  // nil: no answer
 	err    error
 	leader bool // by the leading master's word
 }
@@ -36,6 +37,7 @@ type masterFacts struct {
 type serverFacts struct {
 	known    client.TabletServer // what the master says
 	status   *nyalav1.GetStatusResponse
+	clock    *nyalav1.GetClockResponse // nil: no answer
 	replicas []*nyalav1.ReplicaStatus
 	err      error // why it gave no answer
 }
@@ -78,7 +80,9 @@ func gatherKsck(ctx context.Context, c *client.Client, masters []string, timeout
 	for i := range f.masters {
 		atOnce(func() {
 			m := &f.masters[i]
-			m.status, m.err = getStatus(ctx, m.addr, timeout)
+			if m.status, m.err = getStatus(ctx, m.addr, timeout); m.err == nil {
+				m.clock, m.err = getClock(ctx, m.addr, timeout)
+			}
 		})
 	}
 	for i, s := range servers {
@@ -116,6 +120,9 @@ func askTabletServer(ctx context.Context, s client.TabletServer, timeout time.Du
 	addr := s.RPCAddresses[0]
 	if f.status, f.err = getStatus(ctx, addr, timeout); f.err == nil {
 		f.replicas, f.err = listTablets(ctx, addr, timeout)
+	}
+	if f.err == nil {
+		f.clock, f.err = getClock(ctx, addr, timeout)
 	}
 	return f
 }

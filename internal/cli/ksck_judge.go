@@ -49,6 +49,7 @@ type ksckServer struct {
 	State   string `json:"state"` // alive, starting, unreachable, wrong server
 	Role    string `json:"role,omitempty"`
 	Version string `json:"version"`
+	Clock   string `json:"clock,omitempty"` // open, held, fenced; empty: not known
 	Detail  string `json:"detail,omitempty"`
 
 	Replicas int `json:"replicas"`
@@ -126,6 +127,7 @@ func judge(f *ksckFacts) *ksckReport {
 		}
 	}
 	r.strays(f, known)
+	r.judgeClocks(f)
 	r.Verdict = verdictOK
 	if len(r.Problems) > 0 {
 		r.Verdict = verdictFailed
@@ -138,7 +140,7 @@ func (r *ksckReport) problem(format string, args ...any) {
 }
 
 func (r *ksckReport) judgeMaster(m masterFacts) ksckServer {
-	s := ksckServer{RPC: m.addr, State: "alive", Role: "follower", UUID: m.status.GetServerId(), Version: m.status.GetVersion()}
+	s := ksckServer{RPC: m.addr, State: "alive", Role: "follower", UUID: m.status.GetServerId(), Version: m.status.GetVersion(), Clock: m.clock.GetState()}
 	if m.leader {
 		s.Role = "leader"
 	}
@@ -154,7 +156,7 @@ func (r *ksckReport) judgeMaster(m masterFacts) ksckServer {
 }
 
 func (r *ksckReport) judgeServer(f *serverFacts) ksckServer {
-	s := ksckServer{UUID: f.known.ID, RPC: strings.Join(f.known.RPCAddresses, ","), State: "alive", Version: f.known.Version}
+	s := ksckServer{UUID: f.known.ID, RPC: strings.Join(f.known.RPCAddresses, ","), State: "alive", Version: f.known.Version, Clock: f.clock.GetState()}
 	for _, rep := range f.replicas {
 		s.Replicas++
 		if rep.GetRole() == nyalav1.Role_ROLE_LEADER {

@@ -98,7 +98,7 @@ func (a *app) root() *cobra.Command {
 		inGroup("start", a.localCommand()), inGroup("start", a.demoCommand()),
 		inGroup("data", a.tableCommand()),
 		inGroup("ops", a.clusterCommand()), inGroup("ops", a.tserverCommand()), inGroup("ops", a.tabletCommand()),
-		inGroup("ops", a.walCommand()),
+		inGroup("ops", a.clockCommand()), inGroup("ops", a.walCommand()),
 		a.versionCommand(),
 	)
 	strict(root)

@@ -23,6 +23,8 @@ func (s *serverService) GetClock(context.Context, *nyalav1.GetClockRequest) (*ny
 		Latest:                 uint64(st.Latest), Now: uint64(st.Now), Mark: uint64(st.Mark), Promise: uint64(st.Promise),
 		Opinion: opinionText(st.Opinion),
 		Peers:   clockPeers(s.n.beater.servers(), st.Peers),
+
+		MaxClockSyncErrorUsec: s.n.cfg.Clock.MaxClockSyncError.Microseconds(), Mock: s.n.mock != nil,
 	}
 	return resp, nil
 }

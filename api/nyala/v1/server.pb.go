@@ -558,6 +558,8 @@ type GetClockResponse struct {
 	Promise                uint64                 `protobuf:"fixed64,13,opt,name=promise,proto3" json:"promise,omitempty"`
 	Opinion                string                 `protobuf:"bytes,14,opt,name=opinion,proto3" json:"opinion,omitempty"` // of the other servers
 	Peers                  []*ClockPeer           `protobuf:"bytes,15,rep,name=peers,proto3" json:"peers,omitempty"`
+	MaxClockSyncErrorUsec  int64                  `protobuf:"varint,16,opt,name=max_clock_sync_error_usec,json=maxClockSyncErrorUsec,proto3" json:"max_clock_sync_error_usec,omitempty"` // how far clocks may differ
+	Mock                   bool                   `protobuf:"varint,17,opt,name=mock,proto3" json:"mock,omitempty"`                                                                      // it takes MockClock
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -695,6 +697,20 @@ func (x *GetClockResponse) GetPeers() []*ClockPeer {
 		return x.Peers
 	}
 	return nil
+}
+
+func (x *GetClockResponse) GetMaxClockSyncErrorUsec() int64 {
+	if x != nil {
+		return x.MaxClockSyncErrorUsec
+	}
+	return 0
+}
+
+func (x *GetClockResponse) GetMock() bool {
+	if x != nil {
+		return x.Mock
+	}
+	return false
 }
 
 type AcceptClockRequest struct {
@@ -933,7 +949,7 @@ const file_nyala_v1_server_proto_rawDesc = "" +
 	"\x06age_ms\x18\x04 \x01(\x04R\x05ageMs\x12\x18\n" +
 	"\averdict\x18\x05 \x01(\tR\averdict\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x14\n" +
-	"\x05known\x18\a \x01(\bR\x05known\"\xdb\x03\n" +
+	"\x05known\x18\a \x01(\bR\x05known\"\xa9\x04\n" +
 	"\x10GetClockResponse\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\tR\x05state\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -950,7 +966,9 @@ const file_nyala_v1_server_proto_rawDesc = "" +
 	"\x04mark\x18\f \x01(\x06R\x04mark\x12\x18\n" +
 	"\apromise\x18\r \x01(\x06R\apromise\x12\x18\n" +
 	"\aopinion\x18\x0e \x01(\tR\aopinion\x12)\n" +
-	"\x05peers\x18\x0f \x03(\v2\x13.nyala.v1.ClockPeerR\x05peers\",\n" +
+	"\x05peers\x18\x0f \x03(\v2\x13.nyala.v1.ClockPeerR\x05peers\x128\n" +
+	"\x19max_clock_sync_error_usec\x18\x10 \x01(\x03R\x15maxClockSyncErrorUsec\x12\x12\n" +
+	"\x04mock\x18\x11 \x01(\bR\x04mock\",\n" +
 	"\x12AcceptClockRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x15\n" +
 	"\x13AcceptClockResponse\"\x9e\x01\n" +
