@@ -34,6 +34,8 @@ type tserver struct {
 	// What the server is to be told, until it has done it.
 	create map[ident.TabletID]struct{}
 	remove map[ident.TabletID]struct{}
+	// created are replicas that it has said it made and that no report has named so far.
+	created map[ident.TabletID]struct{}
 	// lost are replicas that it had in this leadership and has no more, although the catalog has them: not made anew.
 	lost map[ident.TabletID]struct{}
 	wake chan struct{} // holds one token while there may be something to tell
@@ -79,7 +81,8 @@ func (s *servers) heartbeat(term ident.Term, req *nyalav1.TSHeartbeatRequest, no
 		ts = &tserver{
 			id: id, replicas: map[ident.TabletID]bool{}, incarnation: req.GetIncarnation(),
 			create: map[ident.TabletID]struct{}{}, remove: map[ident.TabletID]struct{}{}, lost: map[ident.TabletID]struct{}{},
-			wake: make(chan struct{}, 1),
+			created: map[ident.TabletID]struct{}{},
+			wake:    make(chan struct{}, 1),
 		}
 		s.byID[id] = ts
 	}
@@ -89,6 +92,10 @@ func (s *servers) heartbeat(term ident.Term, req *nyalav1.TSHeartbeatRequest, no
 		return h
 	case req.GetIncarnation() > ts.incarnation:
 		ts.incarnation, ts.reported, ts.sequence = req.GetIncarnation(), false, 0
+		for id := range ts.created { // a report of this start that doesn't name them isn't older than they are
+			ts.replicas[id] = false
+		}
+		clear(ts.created)
 	case report != nil && ts.reported && report.GetSequence() < ts.sequence:
 		return h
 	}
@@ -121,6 +128,7 @@ func (s *servers) report(ts *tserver, report *nyalav1.TabletReport) (gone []iden
 		id := ident.TabletID(r.GetTabletId())
 		ts.replicas[id] = r.GetRole() == nyalav1.Role_ROLE_LEADER
 		delete(ts.create, id)
+		delete(ts.created, id)
 		delete(ts.lost, id)
 	}
 	if report.GetFull() {
@@ -133,9 +141,12 @@ func (s *servers) report(ts *tserver, report *nyalav1.TabletReport) (gone []iden
 	}
 	for _, removed := range report.GetRemovedTabletIds() {
 		id := ident.TabletID(removed)
-		if _, held := ts.replicas[id]; held {
+		_, held := ts.replicas[id]
+		_, created := ts.created[id]
+		if held || created {
 			gone = append(gone, id)
 			delete(ts.replicas, id)
+			delete(ts.created, id)
 		}
 	}
 	return gone
@@ -153,8 +164,9 @@ func (s *servers) lacks(ts *tserver, tablet ident.TabletID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, held := ts.replicas[tablet]
+	_, created := ts.created[tablet]
 	_, lost := ts.lost[tablet]
-	return ts.reported && !held && !lost
+	return ts.reported && !held && !created && !lost
 }
 
 // all returns the servers heard, by id.
@@ -248,10 +260,14 @@ func (s *servers) tell(id ident.ServerID, tablet ident.TabletID, create bool) {
 func (s *servers) told(ts *tserver, tablet ident.TabletID, create bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if create {
-		delete(ts.create, tablet)
-	} else {
+	if !create {
 		delete(ts.remove, tablet)
+		delete(ts.created, tablet)
+		return
+	}
+	delete(ts.create, tablet)
+	if _, held := ts.replicas[tablet]; !held {
+		ts.created[tablet] = struct{}{}
 	}
 }
 

@@ -89,6 +89,17 @@ func TestReports(t *testing.T) {
 	s.report(ts, &nyalav1.TabletReport{Updated: status("b")})
 	require.Empty(t, ts.lost, "it is back")
 	require.Equal(t, uint32(3), s.list(time.Now())[0].GetNumReplicas())
+
+	// What it has said it made it has, although a report that was on its way doesn't name it; a later one counts.
+	for _, id := range []ident.TabletID{"e", "f"} {
+		s.tell("s", id, true)
+		s.told(ts, id, true)
+	}
+	require.Empty(t, s.report(ts, &nyalav1.TabletReport{Full: true, Updated: status("b", "c", "d")}))
+	require.False(t, s.lacks(ts, "e"))
+	require.Equal(t, []ident.TabletID{"e"}, s.report(ts, &nyalav1.TabletReport{RemovedTabletIds: []string{"e"}}))
+	s.heartbeat(1, &nyalav1.TSHeartbeatRequest{ServerId: "s", Incarnation: 9}, time.Now())
+	require.Equal(t, []ident.TabletID{"f"}, s.report(ts, &nyalav1.TabletReport{Full: true, Updated: status("b", "c", "d")}))
 }
 
 // TestLeaderReports: whom the catalog believes of who leads.

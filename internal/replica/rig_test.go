@@ -24,7 +24,7 @@ import (
 // rig is a few servers in this process, each with folders, ports and parts of its own, as in production; only their
 // timers run faster.
 type rig struct {
-	t         *testing.T
+	t         testing.TB
 	heartbeat time.Duration
 	cluster   ident.ClusterID
 	servers   []*server
@@ -47,7 +47,7 @@ type server struct {
 
 var errKilled = errors.New("killed by the test")
 
-func newRig(t *testing.T, n int) *rig {
+func newRig(t testing.TB, n int) *rig {
 	t.Helper()
 	r := &rig{t: t, heartbeat: 40 * time.Millisecond, cluster: ident.ClusterID(ident.New())}
 	for i := range n {
