@@ -42,7 +42,7 @@ func TestLogRotation(t *testing.T) {
 	require.Contains(t, string(text), "first life")
 	line := strings.Repeat("x", 300<<10)
 	for range 4 {
-		l.Logger.Info(line)
+		l.Logger.Info("long", "line", line)
 	}
 	require.NoError(t, l.Close())
 	files, err := os.ReadDir(dir)

@@ -239,6 +239,6 @@ func (p Program) logStart(env *Environment) {
 		env.Logger.Info("flag", "name", f.Name, "value", f.Value, "source", f.Source)
 	}
 	for _, w := range env.Flags.Warnings() {
-		env.Logger.Warn(w)
+		env.Logger.Warn("settings", "warning", w)
 	}
 }

@@ -149,7 +149,9 @@ func (w *Web) Run(ctx context.Context) error {
 	if err := srv.Shutdown(sctx); err != nil {
 		srv.Close() // who still reads a page then doesn't hold up the stop
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }
 

@@ -101,7 +101,7 @@ func (c caller) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 
 // describe turns an error of a call into a *status.Error that a person can act on.
 func (c caller) describe(method string, err error) error {
-	if err == nil || err == io.EOF {
+	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
 	err = describeTooLarge("a message of "+strings.TrimPrefix(method, "/"), err)

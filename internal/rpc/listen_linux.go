@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,7 +21,7 @@ func listen(address string, backlog int) (net.Listener, error) {
 		return nil, err
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
-	if err == unix.EAFNOSUPPORT && dual {
+	if errors.Is(err, unix.EAFNOSUPPORT) && dual {
 		// A machine without IPv6: all interfaces are the IPv4 ones.
 		family, sa = unix.AF_INET, &unix.SockaddrInet4{Port: addr.Port}
 		fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)

@@ -119,6 +119,7 @@ func (p *peer) status() PeerStatus {
 			st.Control = up
 		case Data:
 			st.Data = up
+		default:
 		}
 	}
 	return st

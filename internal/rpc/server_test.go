@@ -250,7 +250,7 @@ func TestClusterID(t *testing.T) {
 		_, unary = c.GetStatus(t.Context(), &nyalav1.GetStatusRequest{})
 		s, err := c.DumpWAL(t.Context(), &nyalav1.DumpWALRequest{})
 		require.NoError(t, err)
-		if _, stream = s.Recv(); stream == io.EOF {
+		if _, stream = s.Recv(); errors.Is(stream, io.EOF) {
 			stream = nil
 		}
 		return unary, stream

@@ -63,6 +63,7 @@ func (c Code) Retriable() bool {
 	switch c {
 	case ServiceUnavailable, TooBusy, OutOfSpace, Aborted, TabletNotRunning, TabletFailed, NotTheLeader, Clock:
 		return true
+	default:
+		return false
 	}
-	return false
 }

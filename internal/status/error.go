@@ -84,8 +84,9 @@ func (c Code) grpcCode() codes.Code {
 		return codes.Unavailable
 	case TooBusy, OutOfSpace, TooLarge:
 		return codes.ResourceExhausted
+	default:
+		return codes.Unknown
 	}
-	return codes.Unknown
 }
 
 // ToGRPC turns any error into one that travels: a gRPC status with an ErrorDetail. nil stays nil.
@@ -147,6 +148,7 @@ func fromGRPCCode(c codes.Code) Code {
 		return InvalidArgument
 	case codes.Unimplemented:
 		return NotSupported
+	default:
+		return Unknown
 	}
-	return Unknown
 }

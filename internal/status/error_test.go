@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -24,8 +25,8 @@ func TestRoundTrip(t *testing.T) {
 			Leader: &nyalav1.Peer{ReplicaId: 2, ServerId: "s", Address: "127.0.0.1:1"},
 		}
 		err := FromGRPC(ToGRPC(fmt.Errorf("tablet x: %w", in)))
-		out, ok := err.(*Error)
-		if !ok {
+		var out *Error
+		if !errors.As(err, &out) {
 			t.Fatalf("%v came back as %T", in.Code, err)
 		}
 		if out.Code != in.Code || out.Msg != "tablet x: no such thing" || out.Term != 7 || out.RetryAfter != in.RetryAfter ||

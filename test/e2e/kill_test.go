@@ -130,7 +130,7 @@ func TestKillAnyServerDuringLoad(t *testing.T) {
 	cl := connect(t, c)
 	tbl := numbersTable(t, cl, "numbers", 4, 3)
 	loads, stop := runLoads(t, cl, tbl, 4)
-	defer stop()
+	defer func() { _ = stop() }() // where the test fails before it stops them itself
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -186,7 +186,7 @@ func TestKillAllServers(t *testing.T) {
 	cl := connect(t, c)
 	tbl := numbersTable(t, cl, "numbers", 4, 3)
 	loads, stop := runLoads(t, cl, tbl, 4)
-	defer stop()
+	defer func() { _ = stop() }() // where the test fails before it stops them itself
 	pause(t, 1500*time.Millisecond)
 	all, err := c.Servers()
 	if err != nil {
