@@ -44,7 +44,7 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := openLocked(cfg, log, f)
+	s, err := openLocked(cfg, log, f, shrinkLeast)
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -52,10 +52,11 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 	return s, nil
 }
 
-func openLocked(cfg Config, log *slog.Logger, f *os.File) (*Bolt, error) {
+// openLocked opens a file that is open and locked, and rewrites it if it is mostly empty and no shorter than shrink.
+func openLocked(cfg Config, log *slog.Logger, f *os.File, shrink int64) (*Bolt, error) {
 	s := &Bolt{file: &boltFile{
 		path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes,
-		growLeast: growLeast, trimReserve: trimReserve, shrinkLeast: shrinkLeast,
+		growLeast: growLeast, trimReserve: trimReserve, shrinkLeast: shrink,
 	}}
 	if cfg.growBytes > 0 {
 		s.file.growLeast, s.file.trimReserve, s.file.shrinkLeast = cfg.growBytes, cfg.growBytes, cfg.growBytes

@@ -10,7 +10,8 @@
 //
 // Bolt is the store on a go.etcd.io/bbolt file; Mem is its twin in memory, which crashes and fails in the ways in which
 // that file does. Both are a core (what a batch means, the index, the trash, the cache, recovery) on a backend (where records
-// are). Dump reads the file of a stopped server; Store.Dump lets a running one show its own.
+// are). Dump reads the file of a stopped server; Store.Dump lets a running one show its own. Reader looks into a stopped
+// server's file, Repair takes entries out of it by an operator's word (docs/repair.md).
 //
 // # Life of an entry
 //

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"os"
 	"slices"
 
 	"go.etcd.io/raft/v3"
@@ -186,28 +183,12 @@ func (l *Log) describeRecord(found []DumpEntry, key, value []byte) []DumpEntry {
 // without waiting: a *LockedError says which process holds the file. Nothing is written. Damage to the whole file is an
 // error; damaged entries are passed on with CRCOK false.
 func Dump(ctx context.Context, path string, tablet ident.TabletID, fn func(DumpEntry) error) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("open WAL: %w", err)
-	}
-	defer f.Close()
-	if err := lockAt(f, path, false); err != nil {
-		return err
-	}
-	pages, err := openPages(f)
-	if err != nil {
-		return &DamageError{Path: path, What: "its pages can't be trusted", Err: err}
-	}
-	met, err := newMetrics(nil, nil)
+	r, err := OpenReader(path)
 	if err != nil {
 		return err
 	}
-	c := newCore(path, slog.New(slog.DiscardHandler), met, 0)
-	c.backend = &pageBackend{pages: pages}
-	if err := rebuild(c, pages); err != nil {
-		return err
-	}
-	return c.Dump(ctx, tablet, fn)
+	defer r.Close()
+	return r.Dump(ctx, tablet, fn)
 }
 
 // pageBackend reads records from a file's pages, for a dump; it can't write.
