@@ -27,6 +27,8 @@ type catalog struct {
 	tablets   map[ident.TabletID]*tabletInfo
 	// purgeable are deleted tables that no server holds anything of.
 	purgeable map[*table]struct{}
+	// made are tables whose replicas have all been seen and that aren't marked so yet.
+	made map[*table]struct{}
 }
 
 // lockDDL waits for the turn to change the catalog.
@@ -46,8 +48,8 @@ type table struct {
 	id      ident.TableID
 	meta    *nyalav1.CatalogTable
 	tablets []*tabletInfo // in the order of their partitions
-	// removals counts the replicas of a deleted table that are known to be gone.
-	removals int
+	// removals counts the replicas of a deleted table that are known to be gone, held those of a new one that were reported.
+	removals, held int
 }
 
 // numReplicas counts the replicas of all tablets.
@@ -83,6 +85,8 @@ type tabletInfo struct {
 	leaderTerm ident.Term
 	// removedFrom are the servers that hold no replica any more, once the table is deleted.
 	removedFrom map[ident.ServerID]struct{}
+	// heldBy are the servers that have reported their replica, until all of the table's have been.
+	heldBy map[ident.ServerID]struct{}
 }
 
 func newCatalog() *catalog {
@@ -99,6 +103,7 @@ func (c *catalog) clearLocked() {
 	c.byRequest = map[string]*table{}
 	c.tablets = map[ident.TabletID]*tabletInfo{}
 	c.purgeable = map[*table]struct{}{}
+	c.made = map[*table]struct{}{}
 }
 
 // putTableLocked adds a table or replaces its metadata.
@@ -146,6 +151,7 @@ func (c *catalog) removeTableLocked(t *table) {
 		delete(c.tablets, ti.id)
 	}
 	delete(c.purgeable, t)
+	delete(c.made, t)
 }
 
 // takeOverLocked replaces what the tablet holds by what was read anew; what servers have reported stays.
@@ -156,6 +162,7 @@ func (c *catalog) takeOverLocked(fresh *catalog, term ident.Term) {
 		}
 	}
 	c.tables, c.byName, c.byRequest, c.tablets, c.purgeable = fresh.tables, fresh.byName, fresh.byRequest, fresh.tablets, fresh.purgeable
+	c.made = fresh.made
 	c.term, c.doubtful = term, false
 }
 

@@ -40,8 +40,11 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 			unknown = append(unknown, id)
 		case ti.table.deleted():
 			m.servers.tell(ts.id, id, false)
-		case s.GetState() == nyalav1.TabletState_TABLET_STATE_RUNNING:
-			ti.reportLeader(ident.Term(s.GetTerm()), ident.ReplicaID(s.GetLeaderReplicaId()))
+		default:
+			m.heldLocked(ti, ts.id)
+			if s.GetState() == nyalav1.TabletState_TABLET_STATE_RUNNING {
+				ti.reportLeader(ident.Term(s.GetTerm()), ident.ReplicaID(s.GetLeaderReplicaId()))
+			}
 		}
 	}
 	if len(unknown) > 0 {
@@ -50,10 +53,7 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 	}
 	for _, id := range gone {
 		if ti := m.catalog.tablets[id]; ti != nil && !ti.table.deleted() && ti.replicaOn(ts.id) != nil {
-			// Made anew it would vote under an id that has voted and acknowledged before, and could lose what others rest on.
-			m.servers.lost(ts, id)
-			m.cfg.Logger.Error("tablet server has lost a replica; it is not made anew under the same id",
-				"server", string(ts.id), "tablet_id", string(id), "table", ti.table.meta.GetName())
+			m.lostReplica(ts, ti)
 		}
 	}
 	if report.GetFull() {
@@ -72,7 +72,19 @@ func (m *Master) compareLocked(ts *tserver) {
 				m.servers.tell(ts.id, id, false)
 			}
 		} else if m.servers.lacks(ts, id) {
-			m.servers.tell(ts.id, id, true)
+			if ti.table.meta.GetAllReplicasMade() {
+				m.lostReplica(ts, ti)
+			} else {
+				m.servers.tell(ts.id, id, true)
+			}
 		}
 	}
+}
+
+// lostReplica notes that a server had a replica and has it no more. Made anew it would vote under an id that has voted and
+// acknowledged before, and could lose what others rest on.
+func (m *Master) lostReplica(ts *tserver, ti *tabletInfo) {
+	m.servers.lost(ts, ti.id)
+	m.cfg.Logger.Error("tablet server has lost a replica; it is not made anew under the same id",
+		"server", string(ts.id), "tablet_id", string(ti.id), "table", ti.table.meta.GetName())
 }

@@ -56,6 +56,7 @@ func (m *Master) lead(ctx context.Context, term ident.Term) error {
 	defer cancel()
 	eg, ctx := errgroup.WithContext(ctx)
 	eg.Go(func() error { return m.purgeDeleted(ctx) })
+	eg.Go(func() error { return m.markMade(ctx) })
 	eg.Go(func() error { return m.settleDoubts(ctx) })
 	eg.Go(func() error { return m.keepMembers(ctx, term) })
 	m.startReconciling(ctx, eg)

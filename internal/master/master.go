@@ -64,6 +64,7 @@ type Master struct {
 
 	changes *replica.Changes // of the catalog's replica, the only one here
 	purge   chan struct{}    // holds a token while there may be tables to purge
+	made    chan struct{}    // holds a token while there may be tables to mark as made
 	doubt   chan struct{}    // holds a token while the memory may be in doubt
 	members members
 
@@ -89,6 +90,7 @@ func New(cfg Config, node *replica.Node, self *nyalav1.MasterInfo) (*Master, err
 		calls:   tabletServerCalls{dial: node.Dial},
 		changes: node.Replicas.Subscribe(),
 		purge:   make(chan struct{}, 1),
+		made:    make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		members: members{wake: make(chan struct{}, 1)},
 	}

@@ -210,6 +210,13 @@ func TestLostReplicaIsNotMadeAnew(t *testing.T) {
 	r := newRig(t, 3)
 	r.create(tableRequest("t", 1, 3))
 	id := r.locations("t")[0].GetTabletId()
+	marked := func() bool {
+		r.master.m.catalog.mu.RLock()
+		defer r.master.m.catalog.mu.RUnlock()
+		t := r.master.m.catalog.byName["t"]
+		return t != nil && t.meta.GetAllReplicasMade()
+	}
+	r.until("the catalog says that all replicas were made", marked)
 	s := r.ts[0]
 	ts := func() *tserver {
 		for _, ts := range r.master.m.servers.all() {
@@ -241,6 +248,23 @@ func TestLostReplicaIsNotMadeAnew(t *testing.T) {
 	require.Empty(t, create)
 	require.Equal(t, 2, r.held()[ident.TabletID(id)])
 	r.awaitLeaders("t")
+
+	// The next leader of the catalog has never seen the replica there, and knows that it was.
+	r.master.kill()
+	r.master.start()
+	r.until("the loss is noted by the next leader", func() bool {
+		r.master.m.servers.mu.Lock()
+		defer r.master.m.servers.mu.Unlock()
+		x := r.master.m.servers.byID[s.n.ServerID()]
+		if x == nil {
+			return false
+		}
+		_, ok := x.lost[ident.TabletID(id)]
+		return ok
+	})
+	require.True(t, marked())
+	create, _ = r.master.m.servers.tasks(ts(), 10)
+	require.Empty(t, create)
 }
 
 // TestPlacementEvensOut: what the catalog has placed counts for the next table, leaders to be too, at once.

@@ -368,6 +368,8 @@ type CatalogTable struct {
 	State           CatalogTableState      `protobuf:"varint,5,opt,name=state,proto3,enum=nyala.v1.CatalogTableState" json:"state,omitempty"`
 	RequestId       []byte                 `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	CreatedUsec     int64                  `protobuf:"varint,7,opt,name=created_usec,json=createdUsec,proto3" json:"created_usec,omitempty"`
+	// Every replica has been made on its server once: one that a server has no more is lost, and is not made anew under its id.
+	AllReplicasMade bool `protobuf:"varint,8,opt,name=all_replicas_made,json=allReplicasMade,proto3" json:"all_replicas_made,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -449,6 +451,13 @@ func (x *CatalogTable) GetCreatedUsec() int64 {
 		return x.CreatedUsec
 	}
 	return 0
+}
+
+func (x *CatalogTable) GetAllReplicasMade() bool {
+	if x != nil {
+		return x.AllReplicasMade
+	}
+	return false
 }
 
 type CatalogTablet struct {
@@ -600,7 +609,7 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"replica_id\x18\b \x01(\x04R\treplicaId\"A\n" +
 	"\fKnownServers\x121\n" +
-	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xaa\x02\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xd6\x02\n" +
 	"\fCatalogTable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12D\n" +
@@ -609,7 +618,8 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\x05state\x18\x05 \x01(\x0e2\x1b.nyala.v1.CatalogTableStateR\x05state\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x06 \x01(\fR\trequestId\x12!\n" +
-	"\fcreated_usec\x18\a \x01(\x03R\vcreatedUsec\"\xc6\x01\n" +
+	"\fcreated_usec\x18\a \x01(\x03R\vcreatedUsec\x12*\n" +
+	"\x11all_replicas_made\x18\b \x01(\bR\x0fallReplicasMade\"\xc6\x01\n" +
 	"\rCatalogTablet\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\tR\atableId\x121\n" +
 	"\tpartition\x18\x02 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12,\n" +
