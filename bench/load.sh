@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Loads ROWS rows (int64 key, int32, a string of 32 characters) through the command line into 8 tablets with three replicas on a
 # fresh local cluster, takes a CPU profile of one tablet server meanwhile, and prints what it cost.
-#   bench/load.sh [ROWS]     binaries from bin/ (make build)
+#   [NODES=60] bench/load.sh [ROWS]     binaries from bin/ (make build)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rows=${1:-1000000}
@@ -31,4 +31,4 @@ tail -n 2 "$dir/log" | head -n 1
 awk -v r="$rows" -v s="$start" -v e="$end" -v b="$before" -v a="$after" \
   'BEGIN { printf "{\"rows\":%d,\"seconds\":%.2f,\"rows_per_s\":%.0f,\"server_cpu_s\":%.2f,\"rows_per_server_cpu_s\":%.0f}\n", r, e-s, r/(e-s), a-b, r/(a-b) }'
 echo
-go tool pprof -top -cum -nodecount=60 bin/nyala-tserver "$dir/cpu.pb.gz" 2>/dev/null
+go tool pprof -top -cum -nodecount="${NODES:-60}" bin/nyala-tserver "$dir/cpu.pb.gz" 2>/dev/null
