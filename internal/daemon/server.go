@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/consensus"
@@ -33,7 +34,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 ) error {
 	health := &Health{}
 	web := c.WebConfig()
-	web.Title, web.Gatherer, web.Flags, web.Health, web.Logger = string(kind), env.Registry, env.Flags, health, env.Logger
+	web.Title, web.Gatherer, web.Flags, web.Health, web.Logger = "nyala-"+string(kind), env.Registry, env.Flags, health, env.Logger
 	w, err := NewWeb(web)
 	if err != nil {
 		return err
@@ -107,7 +108,7 @@ func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kin
 }
 
 func nodeSection(n *replica.Node) Section {
-	return Section{Title: "This server", Order: 1, Table: func(context.Context) (Table, error) {
+	return Section{Title: "Identity", Order: 1, Table: func(context.Context) (Table, error) {
 		cluster := string(n.ClusterID())
 		if cluster == "" {
 			cluster = "none so far"
@@ -115,7 +116,7 @@ func nodeSection(n *replica.Node) Section {
 		return Table{Rows: [][]Cell{
 			TextRow("server", string(n.ServerID())),
 			TextRow("cluster", cluster),
-			TextRow("RPC", fmt.Sprint(n.Addresses())),
+			TextRow("RPC", strings.Join(n.Addresses(), ", ")),
 			TextRow("starts", fmt.Sprint(n.Incarnation())),
 			TextRow("hybrid clock", n.Clock.Latest().String()),
 			TextRow("clock", cmp.Or(n.ClockTrouble(), "gives timestamps out")),
