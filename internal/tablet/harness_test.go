@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	if invariant.Enabled {
 		if err := flag.Set("rapid.checks", "30"); err != nil {
-			panic(err) //nolint:forbidigo // the tests can't begin
+			panic(err)
 		}
 	}
 	goleak.VerifyTestMain(m)
