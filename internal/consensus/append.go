@@ -123,6 +123,9 @@ func (g *group) releaseFirst() {
 // stillAsks says whether a held vote request is of the election that this replica stands in now. Another one's would do no
 // harm, but it would disturb for nothing.
 func (g *group) stillAsks(m *raftpb.Message) bool {
+	if g.barred() != causeNone {
+		return false
+	}
 	if m.GetType() == raftpb.MsgPreVote {
 		return g.role == raft.StatePreCandidate && m.GetTerm() == uint64(g.term)+1
 	}

@@ -1,10 +1,7 @@
 package consensus
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"sync/atomic"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -29,7 +26,11 @@ type Core struct {
 	dirty []*group
 
 	outOfSpace bool
-	out        Decisions
+	// fenced: this server's clock gives no timestamps out.
+	fenced bool
+	// handingOver counts the hand-overs under way by the Core's own accord.
+	handingOver int
+	out         Decisions
 
 	plants
 }
@@ -155,7 +156,7 @@ func (c *Core) adopt(g *group) error {
 	g.core = c
 	c.groups[g.id] = g
 	c.activate(g)
-	if g.cfg.CampaignNow {
+	if g.cfg.CampaignNow && g.barred() == causeNone {
 		g.campaign()
 	}
 	c.touch(g)
@@ -233,9 +234,9 @@ func (c *Core) Transfer(tablet ident.TabletID, to ident.ReplicaID, t Ticket) {
 	}
 }
 
-// Campaign makes a replica ask for leadership now.
+// Campaign makes a replica ask for leadership now, if it may.
 func (c *Core) Campaign(tablet ident.TabletID) {
-	if g := c.find(tablet); g != nil && g.err == nil {
+	if g := c.find(tablet); g != nil && g.err == nil && g.barred() == causeNone {
 		g.campaign()
 		c.touch(g)
 	}
@@ -293,8 +294,7 @@ func (c *Core) SetOutOfSpace(full bool) { c.outOfSpace = full }
 
 // FailAll fails every group, as a failed log does.
 func (c *Core) FailAll(err error) {
-	byNumber := func(a, b *group) int { return cmp.Compare(a.cfg.Number, b.cfg.Number) }
-	for _, g := range slices.SortedFunc(maps.Values(c.groups), byNumber) {
+	for _, g := range c.byNumber() {
 		g.fail(err)
 	}
 }

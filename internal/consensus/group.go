@@ -60,6 +60,10 @@ type group struct {
 	reads     readQueue
 	closing   closeQueue
 	transfer  transferState
+	// avoid is the voter that a hand-over to has failed last.
+	avoid ident.ReplicaID
+	// silence counts the ticks without word from a leader while the replica is barred from campaigning.
+	silence int
 
 	// durable is what the store holds durably, as far as it has said so: what it has applied at the start may not be, when
 	// only the replica starts anew. heldByAll is what every member's log holds, as the leader last said.
@@ -345,7 +349,18 @@ func (g *group) applied() {
 
 // tick moves raft's time on.
 func (g *group) tick() {
-	g.tickNode()
+	if g.barred() == causeNone {
+		g.silence = 0
+		g.tickNode()
+	} else {
+		g.drain() // what has come in this turn counts: it may lead by now, or no more
+		if g.err == nil && g.role == raft.StateLeader {
+			g.vacate()
+			g.tickNode()
+		} else if g.err == nil {
+			g.tickBarred()
+		}
+	}
 	if g.err != nil {
 		return
 	}
@@ -393,7 +408,7 @@ func (g *group) cancel(t Ticket) {
 		return
 	}
 	if g.transfer.ticket == t {
-		g.transfer = transferState{}
+		g.transfer.ticket = nil // the hand-over goes on
 	}
 }
 

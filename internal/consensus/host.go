@@ -286,6 +286,16 @@ func (h *Host) Compact(tablet ident.TabletID, durable ident.Index) {
 	}
 }
 
+// SetFenced says whether this server's clock gives no timestamps out: whether its replicas are to lead nothing (see
+// Core.SetFenced). It returns at once.
+func (h *Host) SetFenced(fenced bool) {
+	for _, w := range h.workers {
+		w.box.put(func(m *mail) {
+			m.commands = append(m.commands, func(c *Core) { c.SetFenced(fenced) })
+		})
+	}
+}
+
 // find returns the group's handle, nil if there is none.
 func (h *Host) find(tablet ident.TabletID) *handle {
 	id, err := ident.Bytes(string(tablet))

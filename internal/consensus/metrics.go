@@ -20,6 +20,7 @@ type metrics struct {
 	ignored          map[string]prometheus.Counter
 	unreachable      prometheus.Counter
 	proposals        map[string]prometheus.Counter
+	handedOver       map[cause]prometheus.Counter
 	readRequests     prometheus.Counter
 	readRounds       prometheus.Counter
 	closeRequests    prometheus.Counter
@@ -77,6 +78,7 @@ func makeMetrics() *metrics {
 		messagesSent: make(map[raftpb.MessageType]prometheus.Counter),
 		ignored:      make(map[string]prometheus.Counter),
 		proposals:    make(map[string]prometheus.Counter),
+		handedOver:   make(map[cause]prometheus.Counter),
 	}
 	sent := m.counters("raft_server_messages_total", "Raft messages handed to the connections to other servers.", "kind")
 	for t, kind := range messageKinds {
@@ -92,6 +94,10 @@ func makeMetrics() *metrics {
 	proposals := m.counters("raft_proposals_total", "Proposals by what became of them; ok: appended to a leader's log.", "result")
 	for _, r := range proposalResults {
 		m.proposals[r] = proposals.WithLabelValues(r)
+	}
+	handedOver := m.counters("raft_leaderships_handed_over_total", "Leaderships that replicas here gave away, by why.", "cause")
+	for _, c := range causes {
+		m.handedOver[c] = handedOver.WithLabelValues(string(c))
 	}
 	m.readRequests = m.counter("raft_read_index_requests_total", "Reads that asked for a read index.")
 	m.readRounds = m.counter("raft_read_index_rounds_total", "Rounds that confirmed read indexes; reads that wait share one.")

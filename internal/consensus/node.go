@@ -73,6 +73,11 @@ func (g *group) campaign() {
 	_ = g.node.Campaign()
 }
 
+func (g *group) forgetLeader() {
+	defer g.caught()
+	_ = g.node.ForgetLeader() // it can't be dropped
+}
+
 func (g *group) startRead(ctx []byte) {
 	defer g.caught()
 	g.node.ReadIndex(ctx)

@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
@@ -53,10 +54,31 @@ func (g *group) refusesProposals() error {
 	case !g.ready():
 		return status.New(status.ServiceUnavailable, "tablet %s: the leader of term %d has not committed an entry of it yet; try again",
 			g.cfg.Tablet, g.term)
+	case g.core.fenced:
+		return g.clockRefuses(nil)
 	case g.core.outOfSpace:
 		return status.New(status.OutOfSpace, "tablet %s: no space left for this server's log; make room in its folder", g.cfg.Tablet)
 	}
 	return nil
+}
+
+// clockRefuses is the error that sends a caller elsewhere because of clocks: with the voter that leadership is being handed
+// to, if it is. why is nil where this server's clock itself says why.
+func (g *group) clockRefuses(why error) error {
+	if why == nil {
+		_, why = g.core.clock.Now()
+	}
+	var e *status.Error
+	if why != nil {
+		e = status.Wrap(status.Clock, why, "tablet %s: its leader takes no writes", g.cfg.Tablet)
+	} else {
+		e = status.New(status.Clock, "tablet %s: its leader takes no writes: this server's clock is fenced", g.cfg.Tablet)
+	}
+	e.Term = uint64(g.term)
+	if p := g.peer(g.transfer.to); p != nil {
+		e.Leader = proto.CloneOf(p)
+	}
+	return e
 }
 
 // appendProposals stamps the proposals and gives them to raft in one step: index and timestamp are given together, so

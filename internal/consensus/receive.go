@@ -21,10 +21,11 @@ const (
 	ignoredFailed       = "failed"
 	ignoredQueueFull    = "queue_full"
 	ignoredLogFull      = "log_queue_full"
+	ignoredBarred       = "barred" // would have made a replica lead that must not
 )
 
 var ignoredReasons = []string{
-	ignoredMalformed, ignoredNoGroup, ignoredWrongReplica, ignoredFailed, ignoredQueueFull, ignoredLogFull,
+	ignoredMalformed, ignoredNoGroup, ignoredWrongReplica, ignoredFailed, ignoredQueueFull, ignoredLogFull, ignoredBarred,
 }
 
 // receive takes a message from another replica; it says why it was left alone, if it was.
@@ -42,7 +43,7 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 		if err != nil {
 			return ignoredMalformed
 		}
-		g.receiveRaft(rm, hybridtime.Timestamp(m.GetPromised()))
+		return g.receiveRaft(rm, hybridtime.Timestamp(m.GetPromised()))
 	case *nyalav1.GroupMessage_CloseRequest:
 		g.receiveCloseRequest(from, k.CloseRequest)
 	case *nyalav1.GroupMessage_ClosePromise:
@@ -59,17 +60,22 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 	return ""
 }
 
-func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
+func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) (ignored string) {
+	if wouldLead(m) && g.barred() != causeNone {
+		return ignoredBarred
+	}
 	switch m.GetType() {
 	case raftpb.MsgVoteResp:
 		g.takeVote(m, promised)
 	case raftpb.MsgApp:
+		g.heard(m)
 		g.refuseAhead(m)
 	case raftpb.MsgAppResp:
 		if g.saysTermAlone(m) {
-			return
+			return ""
 		}
 	case raftpb.MsgHeartbeat:
+		g.heard(m)
 		// Raft has no use for the field in a heartbeat; here it says what every member's log holds (see send).
 		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
 	default:
@@ -77,6 +83,7 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) {
 	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
 	_ = g.step(m)
 	g.core.touch(g)
+	return ""
 }
 
 // saysTermAlone recognizes the answer that raft gives to a leader of an earlier term: it acknowledges nothing and only shows

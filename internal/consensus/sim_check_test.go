@@ -158,6 +158,9 @@ func (c *checker) change(s *simServer, st consensus.GroupStatus) {
 	}
 	g.leaders[st.Term] = st.Replica
 	c.elections++
+	if s.fenced && len(c.w.servers) > 1 {
+		c.failf("%s: replica %d is elected in term %d though its server is fenced", st.Tablet, st.Replica, st.Term)
+	}
 	log := s.log.Log(s.stores[st.Tablet].number)
 	for _, e := range g.committed {
 		if e.Term > st.Term {

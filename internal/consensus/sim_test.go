@@ -99,6 +99,8 @@ func (w *world) chaos() {
 		if s.up {
 			s.log.FailNext([]wal.Failure{wal.FailSync, wal.FailMetaSync}[w.rng.IntN(2)])
 		}
+	case n < 999:
+		w.fence(s, !s.fenced && w.rng.IntN(2) == 0)
 	}
 	for _, s := range w.servers {
 		if !s.up && w.rng.IntN(40) == 0 {
@@ -169,6 +171,13 @@ func (w *world) heal() {
 		s.log.FailNext(0)
 		s.core.SetOutOfSpace(false)
 		s.clock.offset = 0
+		w.fence(s, false)
+	}
+	// One server that stays fenced keeps nobody from going on, and leads nothing.
+	var fenced *simServer
+	if w.opts.servers > 1 && w.rng.IntN(2) == 0 {
+		fenced = w.servers[w.rng.IntN(len(w.servers))]
+		w.fence(fenced, true)
 	}
 	// An entry that a clock far ahead stamped is taken when the others' clocks are within their bound of it.
 	w.now += time.Minute
@@ -176,7 +185,7 @@ func (w *world) heal() {
 		var leader *simServer
 		ok := w.settle(400, func() bool {
 			for _, s := range w.servers {
-				if s.views[t].Status().Ready {
+				if s.views[t].Status().Ready && s != fenced {
 					leader = s
 					return true
 				}
@@ -207,12 +216,25 @@ func (w *world) heal() {
 		if s := w.ready(t); s != nil {
 			w.expect(s, "read", t, 0)
 		}
+		if fenced != nil && !w.settle(100, func() bool { return fenced.views[t].Status().Role != nyalav1.Role_ROLE_LEADER }) {
+			w.check.failf("server %d leads %s though its clock is fenced", fenced.id, t)
+		}
+	}
+}
+
+// fence tells a server that its clock is fenced, or no more.
+func (w *world) fence(s *simServer, fenced bool) {
+	s.fenced = fenced
+	if s.up {
+		w.trace.add("fence s%d: %v", s.id, fenced)
+		s.core.SetFenced(fenced)
+		w.take(s)
 	}
 }
 
 func (w *world) ready(t ident.TabletID) *simServer {
 	for _, s := range w.servers {
-		if s.views[t].Status().Ready {
+		if s.views[t].Status().Ready && !s.fenced {
 			return s
 		}
 	}

@@ -80,6 +80,7 @@ type simServer struct {
 	stores   map[ident.TabletID]*simStore
 	noSpace  bool
 	logDead  bool
+	fenced   bool
 	restarts int
 }
 
@@ -180,6 +181,7 @@ func (w *world) boot(s *simServer) {
 	s.up, s.noSpace, s.logDead = true, false, false
 	s.views = map[ident.TabletID]*consensus.View{}
 	s.appends, s.applies = nil, nil
+	s.core.SetFenced(s.fenced)
 	for _, t := range w.tablets {
 		w.startGroup(s, t)
 	}
