@@ -68,6 +68,8 @@ var (
 
 	snapshots = regexp.MustCompile(`--snapshot_timestamp [^ ]*Z\S*`)
 
+	cutTimes = regexp.MustCompile(`cut at \S+`)
+
 	redirection = regexp.MustCompile(` < (\S+)$`)
 )
 
@@ -79,6 +81,7 @@ func (c *fakeCluster) steady(dir, s string) string {
 	}
 	s = strings.ReplaceAll(s, dir+string(filepath.Separator), "")
 	s = snapshots.ReplaceAllString(s, "--snapshot_timestamp #")
+	s = cutTimes.ReplaceAllString(s, "cut at #")
 	return rates.ReplaceAllString(durations.ReplaceAllString(s, "#.## s"), "# rows/s")
 }
 
@@ -92,6 +95,7 @@ var update = flag.Bool("update", false, "write what the commands print now into 
 //	                   and its exit code unless that is 0
 //	$ file NAME        a file, whose lines follow, each after "> "
 //	$ kill N           tablet server N dies
+//	$ plant FOLDER     makes the folder of a stopped server whose log has all kinds of faults
 //	$ fence N          tablet server N's clock is fenced
 //	$ differ N M       tablet servers N and M see each other's clocks a minute apart
 //	$ lose N TABLET    tablet server N no longer has its replica of a tablet
@@ -191,6 +195,9 @@ func (s *script) run(t *testing.T, command string, content []string) string {
 		} else {
 			s.c.differ(servers[0], servers[1])
 		}
+		return ""
+	case "plant":
+		plantFolder(t, args[1])
 		return ""
 	case "lose":
 		n, err := strconv.Atoi(args[1])

@@ -9,7 +9,7 @@ import (
 // The exit codes. They are part of what scripts rely on: nyala --help lists them.
 const (
 	exitOK          = 0
-	exitFailed      = 1   // the command failed
+	exitFailed      = 1   // the command failed; wal check: something was found
 	exitUsage       = 2   // the command line is wrong; nothing was done
 	exitNoCluster   = 3   // no master, or no local cluster, could be reached
 	exitRejected    = 4   // load: some rows were rejected, the others are written
@@ -19,7 +19,7 @@ const (
 
 const exitCodesHelp = `Exit codes:
   0    done
-  1    the command failed
+  1    the command failed; wal check: something was found
   2    the command line is wrong; nothing was done
   3    no master, or no local cluster, could be reached
   4    table load: some rows were rejected, the others are written

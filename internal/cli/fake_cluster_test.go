@@ -68,6 +68,7 @@ type fakeTablet struct {
 	term      uint64
 	rows      map[string][]schema.Value
 	index     uint64
+	first     uint64 // index in the log
 }
 
 // fakeID makes ids that are the same in each run.

@@ -219,7 +219,7 @@ func (f *fakeAdmin) ListTablets(context.Context, *nyalav1.ListTabletsRequest) (*
 		resp.Replicas = append(resp.Replicas, &nyalav1.ReplicaStatus{
 			TabletId: t.id, TableId: t.table.id, TableName: t.table.name, State: nyalav1.TabletState_TABLET_STATE_RUNNING,
 			Role: t.role(i), Term: t.term, LeaderReplicaId: uint64(t.leader + 1), ReplicaId: uint64(i + 1),
-			LastIndex: t.index, CommitIndex: t.index, AppliedIndex: t.index,
+			LastIndex: t.index, CommitIndex: t.index, AppliedIndex: t.index, FirstIndex: t.first,
 		})
 	}
 	return resp, nil

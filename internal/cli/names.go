@@ -138,6 +138,9 @@ func parseTimestamp(s string) (hybridtime.Timestamp, error) {
 	if t.UnixMicro() <= 0 {
 		return 0, fmt.Errorf("%q: want a time after 1970", s)
 	}
+	if hybridtime.FromMicros(t.UnixMicro(), 0).Micros() != t.UnixMicro() {
+		return 0, fmt.Errorf("%q: want a time before %v", s, hybridtime.Max.Time().Format(time.RFC3339))
+	}
 	return hybridtime.FromMicros(t.UnixMicro(), uint16(logical)), nil
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 func (a *app) walCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "wal", Short: "look into write-ahead logs"}
-	cmd.AddCommand(a.walDump())
+	cmd := &cobra.Command{Use: "wal", Short: "look into write-ahead logs, repair them"}
+	cmd.AddCommand(a.walDump(), a.walCheck(), a.walTrim())
 	return cmd
 }
 
@@ -38,7 +38,7 @@ its address or by its folder; a stopped one's file is opened read-only. The comm
   nyala wal dump --dir ~/.nyala/local/tserver-1 --format ndjson --show_values`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().StringVar(&f.dir, "dir", "", "the server's folder (that of --fs_wal_dir, or one of a local cluster)")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "the server's folder (that of --fs_wal_dir, or one of a local cluster), or a file of wal trim")
 	cmd.Flags().StringVar(&f.server, "server", "", "the server's RPC address")
 	cmd.Flags().StringVar(&f.tablet, "tablet", "", "this tablet alone")
 	cmd.Flags().BoolVar(&f.showValues, "show_values", false, "print what the entries hold")
@@ -67,6 +67,14 @@ its address or by its folder; a stopped one's file is opened read-only. The comm
 
 // dumpServer reads a running server's log through it.
 func (a *app) dumpServer(ctx context.Context, addr string, f walFlags, out *walPrinter) error {
+	if _, err := getStatus(ctx, addr, min(a.timeout.d, connectTimeout)); err != nil {
+		return err
+	}
+	return streamWAL(ctx, addr, &nyalav1.DumpWALRequest{TabletId: f.tablet, ShowValues: f.showValues}, out.print)
+}
+
+// streamWAL calls fn with each entry of a running server's log.
+func streamWAL(ctx context.Context, addr string, req *nyalav1.DumpWALRequest, fn func(*nyalav1.WALEntry) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	conn, err := dial(addr)
@@ -74,11 +82,7 @@ func (a *app) dumpServer(ctx context.Context, addr string, f walFlags, out *walP
 		return fmt.Errorf("server %s: %w", addr, err)
 	}
 	defer conn.Close()
-	if _, err := getStatus(ctx, addr, min(a.timeout.d, connectTimeout)); err != nil {
-		return err
-	}
-	stream, err := nyalav1.NewServerServiceClient(conn).DumpWAL(ctx, &nyalav1.DumpWALRequest{TabletId: f.tablet, ShowValues: f.showValues},
-		grpc.WaitForReady(false))
+	stream, err := nyalav1.NewServerServiceClient(conn).DumpWAL(ctx, req, grpc.WaitForReady(false))
 	if err != nil {
 		return serverError(addr, err)
 	}
@@ -91,7 +95,7 @@ func (a *app) dumpServer(ctx context.Context, addr string, f walFlags, out *walP
 			return serverError(addr, err)
 		}
 		for _, e := range answer.GetEntries() {
-			if err := out.print(e); err != nil {
+			if err := fn(e); err != nil {
 				return err
 			}
 		}

@@ -17,36 +17,51 @@ import (
 
 // dumpFolder reads the log in a server's folder: through the server if it runs, else the file itself.
 func (a *app) dumpFolder(ctx context.Context, f walFlags, out *walPrinter) error {
-	dir, err := findWALFolder(f.dir)
-	if err != nil {
+	path, addr, err := a.locateWAL(ctx, f.dir)
+	switch {
+	case err != nil:
 		return err
+	case addr != "":
+		return a.dumpServer(ctx, addr, f, out)
+	}
+	return a.dumpFile(ctx, path, f, out)
+}
+
+// locateWAL finds the log that --dir names: the address of the server that has it open, else the path of the file. A file is
+// taken as it is: a backup of wal trim.
+func (a *app) locateWAL(ctx context.Context, dir string) (path, addr string, err error) {
+	if st, err := os.Stat(dir); err == nil && st.Mode().IsRegular() {
+		return dir, "", nil
+	}
+	if dir, err = findWALFolder(dir); err != nil {
+		return "", "", err
 	}
 	pid, held, err := fs.Holder(dir)
 	if err != nil {
-		return fmt.Errorf("folder %s: %w", dir, err)
+		return "", "", fmt.Errorf("folder %s: %w", dir, err)
 	}
 	if !held {
-		return a.dumpFile(ctx, fs.WALPath(dir), f, out)
+		return fs.WALPath(dir), "", nil
 	}
 	instance, err := fs.Inspect(dir)
 	if err != nil {
-		return fmt.Errorf("folder %s is in use by process %d, but doesn't say which server that is: %w", dir, pid, err)
+		return "", "", fmt.Errorf("folder %s is in use by process %d, but doesn't say which server that is: %w", dir, pid, err)
 	}
-	addr := a.addressOf(ctx, dir, instance.ServerID)
+	addr = a.addressOf(ctx, dir, instance.ServerID)
 	if addr == "" {
-		return fmt.Errorf("folder %s is in use by server %s (pid %d), whose address isn't known here: name it with --server, or its masters with --masters",
+		return "", "", fmt.Errorf("folder %s is in use by server %s (pid %d), whose address isn't known here: name it with --server, or its masters with --masters",
 			dir, instance.ServerID, pid)
 	}
 	st, err := getStatus(ctx, addr, min(a.timeout.d, connectTimeout))
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	if st.GetServerId() != string(instance.ServerID) {
-		return fmt.Errorf("folder %s belongs to server %s, but the one at %s is %s: name the right one with --server", dir, instance.ServerID,
-			addr, st.GetServerId())
+		return "", "", fmt.Errorf("folder %s belongs to server %s, but the one at %s is %s: name the right one with --server", dir,
+			instance.ServerID, addr, st.GetServerId())
 	}
 	a.note("read through the running server at %s", addr)
-	return a.dumpServer(ctx, addr, f, out)
+	return "", addr, nil
 }
 
 // findWALFolder returns dir, or the folder wal in it (a server's folder in a local cluster): whichever is a WAL folder.

@@ -48,6 +48,9 @@ func OpenRepair(path string) (*Repair, error) {
 // Close lets go of the file.
 func (r *Repair) Close() error { return r.store.Close() }
 
+// Meta returns a value set by Batch.SetMeta, nil where there is none; not to be changed.
+func (r *Repair) Meta(key MetaKey) []byte { return r.store.Meta(key) }
+
 // Cut is what a repair takes out of one tablet's log: the first entry with a timestamp above a given one, and all that follow.
 type Cut struct {
 	Number   ident.LocalNumber
@@ -135,8 +138,12 @@ type CommittedError struct {
 }
 
 func (e *CommittedError) Error() string {
-	return fmt.Sprintf("tablet %s: of the entries from %v on %d are known to be committed: a majority of the replicas holds them, and what they wrote was acknowledged",
-		e.TabletID, e.From, e.Committed)
+	are := "are"
+	if e.Committed == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("tablet %s: %d of the entries from %v on %s known to be committed: a majority of the replicas holds what is, and it was acknowledged",
+		e.TabletID, e.Committed, e.From, are)
 }
 
 // Apply takes the entries out, durably, in one commit, after Backup has written them down. Where some of them are known to be

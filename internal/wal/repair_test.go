@@ -142,7 +142,7 @@ func TestRepairCommitted(t *testing.T) {
 	var refused *CommittedError
 	require.ErrorAs(t, r.Apply(c, false), &refused)
 	require.Equal(t, &CommittedError{TabletID: tabletA, From: ident.OpID{Term: 1, Index: 7}, Committed: 2}, refused)
-	require.ErrorContains(t, refused, "of the entries from 1.7 on 2 are known to be committed")
+	require.ErrorContains(t, refused, "2 of the entries from 1.7 on are known to be committed")
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
