@@ -154,6 +154,9 @@ type GroupStatus struct {
 	FirstIndex, LastIndex, Commit, Applied ident.Index
 	// AppliedTimestamp is the timestamp of the last stamped entry that was applied.
 	AppliedTimestamp hybridtime.Timestamp
+	// Stalled says why a leader commits nothing though it is heard: "clocks: ..." where so many voters refuse an entry for its
+	// timestamp that no majority can take it. Empty: nothing is in the way.
+	Stalled string
 	// Err is why the replica has failed; nil: it hasn't.
 	Err error
 }

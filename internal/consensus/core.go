@@ -109,15 +109,6 @@ type Failure struct {
 	Err    error
 }
 
-// Refusal is a run of a leader's entries that was not taken because its first timestamp is beyond this server's guard.
-type Refusal struct {
-	Tablet    ident.TabletID
-	From      ident.ReplicaID
-	At        ident.OpID
-	Timestamp hybridtime.Timestamp
-	Err       error
-}
-
 // View is a group's status for readers on any goroutine.
 type View struct {
 	p atomic.Pointer[GroupStatus]

@@ -62,6 +62,10 @@ type group struct {
 	transfer  transferState
 	// avoid is the voter that a hand-over to has failed last.
 	avoid ident.ReplicaID
+	// refusers are the followers that refuse entries of this leader; refusedAgo counts the ticks since this replica told its
+	// leader that it does.
+	refusers   map[ident.ReplicaID]*refused
+	refusedAgo int
 	// silence counts the ticks without word from a leader while the replica is barred from campaigning.
 	silence int
 
@@ -82,8 +86,9 @@ func prepareGroup(cc CoreConfig, clock Clock, cfg GroupConfig, log GroupLog) (*g
 	g := &group{
 		cfg: cfg, id: id, log: log, slot: -1,
 		appliedTo: cfg.Applied, appliedTS: cfg.AppliedTimestamp,
-		promised: clock.DurablePromise(),
-		stamps:   stamps{base: stamp{cfg.Applied, cfg.AppliedTimestamp}},
+		promised:   clock.DurablePromise(),
+		refusedAgo: cc.HeartbeatTicks,
+		stamps:     stamps{base: stamp{cfg.Applied, cfg.AppliedTimestamp}},
 	}
 	if cfg.Replica == 0 || raft.IsLocalMsgTarget(uint64(cfg.Replica)) {
 		return nil, fmt.Errorf("tablet %s: replica id %d", cfg.Tablet, cfg.Replica)
@@ -275,6 +280,7 @@ func (g *group) ready() bool {
 func (g *group) leadershipLost() {
 	g.failReads(g.notLeader)
 	g.closing.leadershipLost()
+	g.refusers = nil
 	g.transferEnded(nil)
 }
 
@@ -364,6 +370,8 @@ func (g *group) tick() {
 	if g.err != nil {
 		return
 	}
+	g.refusedAgo++
+	g.forgetRefused(1)
 	g.transferTick()
 	g.cutTick()
 	if due := g.closeTick(); due || g.node.HasReady() {
@@ -434,7 +442,7 @@ func (g *group) status() GroupStatus {
 	return GroupStatus{
 		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
 		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
-		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Err: g.err,
+		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Stalled: g.stalled(), Err: g.err,
 	}
 }
 

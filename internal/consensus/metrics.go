@@ -30,7 +30,8 @@ type metrics struct {
 	campaigns        prometheus.Counter
 	electionsWon     prometheus.Counter
 	failed           prometheus.Counter
-	refusedAhead     prometheus.Counter
+	refused          map[string]prometheus.Counter
+	messagesRefused  prometheus.Counter
 	clockIgnored     prometheus.Counter
 	logCuts          prometheus.Counter
 	groups           prometheus.Gauge
@@ -56,6 +57,12 @@ var messageKinds = map[raftpb.MessageType]string{
 
 var proposalResults = []string{"ok", "not_the_leader", "unavailable", "too_busy", "out_of_space", "clock", "other"}
 
+// The two ends at which a refused entry is counted.
+const (
+	sideFollower = "follower"
+	sideLeader   = "leader"
+)
+
 // newMetrics makes the metrics and registers them; reg may be nil.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := makeMetrics()
@@ -79,12 +86,14 @@ func makeMetrics() *metrics {
 		ignored:      make(map[string]prometheus.Counter),
 		proposals:    make(map[string]prometheus.Counter),
 		handedOver:   make(map[cause]prometheus.Counter),
+		refused:      make(map[string]prometheus.Counter),
 	}
 	sent := m.counters("raft_server_messages_total", "Raft messages handed to the connections to other servers.", "kind")
 	for t, kind := range messageKinds {
 		m.messagesSent[t] = sent.WithLabelValues(kind)
 	}
 	m.messagesOther = sent.WithLabelValues("closed_timestamp")
+	m.messagesRefused = sent.WithLabelValues("entry_refused")
 	m.messagesReceived = m.counter("raft_server_messages_received_total", "Messages of groups received from other servers.")
 	ignored := m.counters("raft_messages_ignored_total", "Messages received and left alone.", "reason")
 	for _, r := range ignoredReasons {
@@ -108,7 +117,11 @@ func makeMetrics() *metrics {
 	m.campaigns = m.counter("raft_elections_begun_total", "Elections in which a replica here stood.")
 	m.electionsWon = m.counter("raft_elections_won_total", "Elections won by a replica here.")
 	m.failed = m.counter("raft_failed_replicas_total", "Replicas that failed since the start.")
-	m.refusedAhead = m.counter("raft_entries_refused_ahead_total", "Entries of leaders refused because their timestamps are too far ahead.")
+	refused := m.counters("raft_entries_refused_total",
+		"Entries refused because their timestamps are too far ahead: at the follower that refuses; at the leader, answers that say so.", "side")
+	for _, side := range []string{sideFollower, sideLeader} {
+		m.refused[side] = refused.WithLabelValues(side)
+	}
 	m.clockIgnored = m.counter("raft_clock_updates_refused_total", "Clock readings of other servers left alone because they are too far ahead.")
 	m.logCuts = m.counter("raft_log_cuts_total", "Times a log was cut behind what is durable everywhere.")
 	m.groups = m.gauge("raft_groups", "Replicas that run on this server.")

@@ -85,8 +85,12 @@ func (l *refusalLog) put(r Refusal) {
 		l.skipped++
 		return
 	}
-	l.log.Warn("refused a leader's entry: its timestamp is too far ahead of this server's clock",
-		slog.String("tablet_id", string(r.Tablet)), slog.Uint64("from_replica", uint64(r.From)), slog.String("op_id", r.At.String()),
-		slog.String("timestamp", r.Timestamp.String()), slog.Any("error", r.Err), slog.Int("skipped", l.skipped))
+	what := "a follower refused an entry: its timestamp is too far ahead of the follower's clock"
+	if r.Here {
+		what = "refused a leader's entry: its timestamp is too far ahead of this server's clock"
+	}
+	l.log.Warn(what, slog.String("tablet_id", string(r.Tablet)), slog.Uint64("leader_replica", uint64(r.From)),
+		slog.Uint64("refused_by_replica", uint64(r.By)), slog.Uint64("index", uint64(r.Index)), slog.String("timestamp", r.Timestamp.String()),
+		slog.String("reading", r.Reading.String()), slog.Int("skipped", l.skipped))
 	l.last, l.skipped = now, 0
 }

@@ -56,6 +56,8 @@ func (g *group) refusesProposals() error {
 			g.cfg.Tablet, g.term)
 	case g.core.fenced:
 		return g.clockRefuses(nil)
+	case g.stalled() != "":
+		return errStalled(g.cfg.Tablet, g.stalled())
 	case g.core.outOfSpace:
 		return status.New(status.OutOfSpace, "tablet %s: no space left for this server's log; make room in its folder", g.cfg.Tablet)
 	}

@@ -10,7 +10,6 @@ import (
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
-	"github.com/nyaladb/nyala/internal/wal"
 )
 
 // Why a message was left alone.
@@ -54,6 +53,8 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 		g.receiveCloseQuestion(from, hybridtime.Timestamp(k.CloseQuestion.GetTimestamp()))
 	case *nyalav1.GroupMessage_Closed:
 		g.receiveClosed(k.Closed)
+	case *nyalav1.GroupMessage_EntryRefused:
+		g.receiveRefused(from, k.EntryRefused)
 	default:
 		return ignoredMalformed
 	}
@@ -111,35 +112,16 @@ func (g *group) takeVote(m *raftpb.Message, promised hybridtime.Timestamp) {
 	}
 }
 
-// refuseAhead takes entries out of an append whose timestamps are beyond this server's guard, unless they are known
-// committed: what is refused is never written. The message still counts as word from the leader. The leader offers them
-// again with its heartbeats, and they are taken when the clocks agree.
-func (g *group) refuseAhead(m *raftpb.Message) {
-	for i, e := range m.GetEntries() {
-		if e.GetIndex() <= m.GetCommit() {
-			continue
-		}
-		info, err := wal.DecodeEntry(e)
-		if err != nil || info.Timestamp == 0 {
-			continue // a bad entry fails the replica where its timestamps are checked
-		}
-		if err := g.core.clock.CheckAhead(info.Timestamp); err != nil {
-			g.core.metrics.refusedAhead.Add(float64(len(m.GetEntries()) - i))
-			g.core.out.Refusals = append(g.core.out.Refusals, Refusal{
-				Tablet: g.cfg.Tablet, From: ident.ReplicaID(m.GetFrom()), At: opID(e), Timestamp: info.Timestamp, Err: err,
-			})
-			m.Entries = m.Entries[:i]
-			return
-		}
-	}
-}
-
 // send puts a raft message on its way to another replica.
 func (g *group) send(m *raftpb.Message) {
 	gm := &nyalav1.GroupMessage{}
 	ch := Control
 	switch m.GetType() {
-	case raftpb.MsgApp, raftpb.MsgAppResp:
+	case raftpb.MsgApp:
+		if ch = Data; g.holdBack(m) {
+			return
+		}
+	case raftpb.MsgAppResp:
 		ch = Data
 	case raftpb.MsgVoteResp:
 		gm.Promised = uint64(g.promised)

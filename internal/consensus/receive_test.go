@@ -106,19 +106,43 @@ func TestStampOrderOverSupersededEntries(t *testing.T) {
 	}
 }
 
-// TestRefusesEntriesAhead shows that what is beyond the guard is left out, unless it is known committed, and is counted.
+// TestRefusesEntriesAhead shows that what is beyond the guard is left out, unless it is known committed, and that the leader is
+// told so at most once per heartbeat interval.
 func TestRefusesEntriesAhead(t *testing.T) {
 	c, v, tablet := newTestCore(t)
 	far := newTestClock().wall().Add(1 << 40)
 	now := newTestClock().wall()
 	c.Receive(groupMessage(t, tablet, msgApp(1, 0, 0, 0, testEntry(1, 1, now), testEntry(1, 2, far), testEntry(1, 3, far+1))))
 	d := c.Take()
-	if len(d.Refusals) != 1 || d.Refusals[0].At.Index != 2 || v.Status().LastIndex != 1 || v.Status().Leader != 2 {
+	if len(d.Refusals) != 1 || d.Refusals[0].Index != 2 || v.Status().LastIndex != 1 || v.Status().Leader != 2 {
 		t.Fatalf("refusals %+v, status %+v", d.Refusals, v.Status())
 	}
-	c.Receive(groupMessage(t, tablet, msgApp(1, 1, 1, 2, testEntry(1, 2, far), testEntry(1, 3, far+1))))
-	if d = c.Take(); len(d.Refusals) != 1 || v.Status().LastIndex != 2 {
+	told := func(d Decisions) (n int) {
+		for _, m := range d.Messages {
+			if r := m.Message.GetEntryRefused(); r != nil && m.Channel == Control && m.Message.GetTo() == 2 && r.GetTerm() == 1 {
+				n++
+			}
+		}
+		return n
+	}
+	if told(d) != 1 {
+		t.Fatalf("messages %+v", d.Messages)
+	}
+	take := func() Decisions {
+		c.Receive(groupMessage(t, tablet, msgApp(1, 1, 1, 2, testEntry(1, 2, far), testEntry(1, 3, far+1))))
+		return c.Take()
+	}
+	if d = take(); len(d.Refusals)+told(d) != 0 || v.Status().LastIndex != 2 {
 		t.Fatalf("refusals %+v, status %+v", d.Refusals, v.Status())
+	}
+	for range c.cfg.HeartbeatTicks {
+		c.Tick()
+	}
+	if d = take(); told(d) != 1 || d.Refusals[0].Index != 3 || v.Status().LastIndex != 2 {
+		t.Fatalf("messages %+v, refusals %+v", d.Messages, d.Refusals)
+	}
+	if n := counted(t, c.metrics.refused[sideFollower]); n != 4 {
+		t.Fatalf("%v entries counted", n)
 	}
 }
 

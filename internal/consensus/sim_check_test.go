@@ -325,6 +325,9 @@ func describe(m *nyalav1.GroupMessage) string {
 		return fmt.Sprintf("%s CloseQuestion %s", short(t), at(k.CloseQuestion.GetTimestamp()))
 	case *nyalav1.GroupMessage_Closed:
 		return fmt.Sprintf("%s ClosedTimestamp term %d %s index %d", short(t), k.Closed.GetTerm(), at(k.Closed.GetTimestamp()), k.Closed.GetIndex())
+	case *nyalav1.GroupMessage_EntryRefused:
+		return fmt.Sprintf("%s EntryRefused term %d index %d %s reading %s", short(t), k.EntryRefused.GetTerm(), k.EntryRefused.GetIndex(),
+			at(k.EntryRefused.GetTimestamp()), at(k.EntryRefused.GetReading()))
 	}
 	rm := new(raftpb.Message)
 	if err := proto.Unmarshal(m.GetRaft(), rm); err != nil {

@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nyaladb/nyala/internal/clock"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/invariant"
 )
+
+// minute is far beyond a clock's bound.
+const minute = time.Minute
 
 // simClock is a server's hybrid clock over the world's time, off by an offset. Marks are kept as decimal text.
 type simClock struct {
@@ -37,7 +41,7 @@ func (c *simClock) Update(ts hybridtime.Timestamp) error {
 
 func (c *simClock) CheckAhead(ts hybridtime.Timestamp) error {
 	if d := ts.Sub(c.wall()); d > c.bound {
-		return fmt.Errorf("%s is %s ahead", ts, d)
+		return &clock.AheadError{Timestamp: ts, Now: c.wall(), Bound: c.bound}
 	}
 	return nil
 }

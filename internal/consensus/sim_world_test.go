@@ -38,6 +38,9 @@ type world struct {
 	pending map[int]*asked
 	trace   *trace
 	plant   func(*consensus.Core)
+	// onSend and onAnswer, unless nil, see what leaves and what is answered.
+	onSend   func(*nyalav1.GroupMessage)
+	onAnswer func(consensus.Done)
 }
 
 type worldOptions struct {
@@ -254,6 +257,9 @@ func (w *world) transmit(s *simServer, m consensus.Outgoing) {
 	if err != nil {
 		invariant.Check(false, "%v", err)
 	}
+	if w.onSend != nil {
+		w.onSend(m.Message)
+	}
 	b, err := proto.Marshal(m.Message)
 	if err != nil {
 		invariant.Check(false, "%v", err)
@@ -400,6 +406,9 @@ func (w *world) answer(s *simServer, d consensus.Done) {
 		return
 	}
 	delete(w.pending, id)
+	if w.onAnswer != nil {
+		w.onAnswer(d)
+	}
 	w.trace.add("  s%d answers %s #%d: %s %s %v", s.id, a.kind, id, d.OpID, d.Timestamp, d.Err)
 	if d.Err == nil {
 		w.check.answered(s, a, d)

@@ -323,6 +323,7 @@ type GroupMessage struct {
 	//	*GroupMessage_ClosePromise
 	//	*GroupMessage_CloseQuestion
 	//	*GroupMessage_Closed
+	//	*GroupMessage_EntryRefused
 	Kind isGroupMessage_Kind `protobuf_oneof:"kind"`
 	// With a vote answer: the highest timestamp that the voter has promised to close.
 	Promised      uint64 `protobuf:"fixed64,9,opt,name=promised,proto3" json:"promised,omitempty"`
@@ -433,6 +434,15 @@ func (x *GroupMessage) GetClosed() *ClosedTimestamp {
 	return nil
 }
 
+func (x *GroupMessage) GetEntryRefused() *EntryRefused {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_EntryRefused); ok {
+			return x.EntryRefused
+		}
+	}
+	return nil
+}
+
 func (x *GroupMessage) GetPromised() uint64 {
 	if x != nil {
 		return x.Promised
@@ -464,6 +474,10 @@ type GroupMessage_Closed struct {
 	Closed *ClosedTimestamp `protobuf:"bytes,8,opt,name=closed,proto3,oneof"`
 }
 
+type GroupMessage_EntryRefused struct {
+	EntryRefused *EntryRefused `protobuf:"bytes,10,opt,name=entry_refused,json=entryRefused,proto3,oneof"`
+}
+
 func (*GroupMessage_Raft) isGroupMessage_Kind() {}
 
 func (*GroupMessage_CloseRequest) isGroupMessage_Kind() {}
@@ -473,6 +487,8 @@ func (*GroupMessage_ClosePromise) isGroupMessage_Kind() {}
 func (*GroupMessage_CloseQuestion) isGroupMessage_Kind() {}
 
 func (*GroupMessage_Closed) isGroupMessage_Kind() {}
+
+func (*GroupMessage_EntryRefused) isGroupMessage_Kind() {}
 
 // CloseRequest asks a voter to promise, in this term, that no entry at or below timestamp will follow.
 type CloseRequest struct {
@@ -693,6 +709,76 @@ func (x *ClosedTimestamp) GetIndex() uint64 {
 	return 0
 }
 
+// EntryRefused tells the leader that a follower didn't take its entries from this one on: the timestamp is further ahead of the
+// follower's clock than clocks may differ. At most one leaves per group and heartbeat interval.
+type EntryRefused struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"` // the leader's
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Timestamp     uint64                 `protobuf:"fixed64,3,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	Reading       uint64                 `protobuf:"fixed64,4,opt,name=reading,proto3" json:"reading,omitempty"` // the follower's clock, by which its guard goes; 0: unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EntryRefused) Reset() {
+	*x = EntryRefused{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EntryRefused) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EntryRefused) ProtoMessage() {}
+
+func (x *EntryRefused) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EntryRefused.ProtoReflect.Descriptor instead.
+func (*EntryRefused) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *EntryRefused) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *EntryRefused) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *EntryRefused) GetTimestamp() uint64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
+}
+
+func (x *EntryRefused) GetReading() uint64 {
+	if x != nil {
+		return x.Reading
+	}
+	return 0
+}
+
 type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -706,7 +792,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +804,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +817,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ExchangeRequest) GetFrame() isExchangeRequest_Frame {
@@ -788,7 +874,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	mi := &file_nyala_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +886,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	mi := &file_nyala_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +899,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ExchangeResponse) GetFrame() isExchangeResponse_Frame {
@@ -881,7 +967,7 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\averdict\x18\x04 \x01(\rR\averdict\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\rR\x05state\x12\x12\n" +
 	"\x04echo\x18\x06 \x01(\x10R\x04echo\x12\x1b\n" +
-	"\techo_wall\x18\a \x01(\x10R\bechoWall\"\xfe\x02\n" +
+	"\techo_wall\x18\a \x01(\x10R\bechoWall\"\xbd\x03\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -890,7 +976,9 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\rclose_request\x18\x05 \x01(\v2\x16.nyala.v1.CloseRequestH\x00R\fcloseRequest\x12=\n" +
 	"\rclose_promise\x18\x06 \x01(\v2\x16.nyala.v1.ClosePromiseH\x00R\fclosePromise\x12@\n" +
 	"\x0eclose_question\x18\a \x01(\v2\x17.nyala.v1.CloseQuestionH\x00R\rcloseQuestion\x123\n" +
-	"\x06closed\x18\b \x01(\v2\x19.nyala.v1.ClosedTimestampH\x00R\x06closed\x12\x1a\n" +
+	"\x06closed\x18\b \x01(\v2\x19.nyala.v1.ClosedTimestampH\x00R\x06closed\x12=\n" +
+	"\rentry_refused\x18\n" +
+	" \x01(\v2\x16.nyala.v1.EntryRefusedH\x00R\fentryRefused\x12\x1a\n" +
 	"\bpromised\x18\t \x01(\x06R\bpromisedB\x06\n" +
 	"\x04kind\"@\n" +
 	"\fCloseRequest\x12\x12\n" +
@@ -905,7 +993,12 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\x0fClosedTimestamp\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x06R\ttimestamp\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"t\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\"p\n" +
+	"\fEntryRefused\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1c\n" +
+	"\ttimestamp\x18\x03 \x01(\x06R\ttimestamp\x12\x18\n" +
+	"\areading\x18\x04 \x01(\x06R\areading\"t\n" +
 	"\x0fExchangeRequest\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.nyala.v1.PeerHelloH\x00R\x05hello\x12+\n" +
 	"\x05batch\x18\x02 \x01(\v2\x13.nyala.v1.PeerBatchH\x00R\x05batchB\a\n" +
@@ -934,7 +1027,7 @@ func file_nyala_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_nyala_v1_peer_proto_goTypes = []any{
 	(PeerChannel)(0),         // 0: nyala.v1.PeerChannel
 	(*PeerHello)(nil),        // 1: nyala.v1.PeerHello
@@ -945,8 +1038,9 @@ var file_nyala_v1_peer_proto_goTypes = []any{
 	(*ClosePromise)(nil),     // 6: nyala.v1.ClosePromise
 	(*CloseQuestion)(nil),    // 7: nyala.v1.CloseQuestion
 	(*ClosedTimestamp)(nil),  // 8: nyala.v1.ClosedTimestamp
-	(*ExchangeRequest)(nil),  // 9: nyala.v1.ExchangeRequest
-	(*ExchangeResponse)(nil), // 10: nyala.v1.ExchangeResponse
+	(*EntryRefused)(nil),     // 9: nyala.v1.EntryRefused
+	(*ExchangeRequest)(nil),  // 10: nyala.v1.ExchangeRequest
+	(*ExchangeResponse)(nil), // 11: nyala.v1.ExchangeResponse
 }
 var file_nyala_v1_peer_proto_depIdxs = []int32{
 	0,  // 0: nyala.v1.PeerHello.channel:type_name -> nyala.v1.PeerChannel
@@ -956,17 +1050,18 @@ var file_nyala_v1_peer_proto_depIdxs = []int32{
 	6,  // 4: nyala.v1.GroupMessage.close_promise:type_name -> nyala.v1.ClosePromise
 	7,  // 5: nyala.v1.GroupMessage.close_question:type_name -> nyala.v1.CloseQuestion
 	8,  // 6: nyala.v1.GroupMessage.closed:type_name -> nyala.v1.ClosedTimestamp
-	1,  // 7: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
-	2,  // 8: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
-	1,  // 9: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
-	2,  // 10: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
-	9,  // 11: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
-	10, // 12: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
-	12, // [12:13] is the sub-list for method output_type
-	11, // [11:12] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	9,  // 7: nyala.v1.GroupMessage.entry_refused:type_name -> nyala.v1.EntryRefused
+	1,  // 8: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
+	2,  // 9: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
+	1,  // 10: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
+	2,  // 11: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
+	10, // 12: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
+	11, // 13: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
+	13, // [13:14] is the sub-list for method output_type
+	12, // [12:13] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_peer_proto_init() }
@@ -980,12 +1075,13 @@ func file_nyala_v1_peer_proto_init() {
 		(*GroupMessage_ClosePromise)(nil),
 		(*GroupMessage_CloseQuestion)(nil),
 		(*GroupMessage_Closed)(nil),
+		(*GroupMessage_EntryRefused)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[8].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[9].OneofWrappers = []any{
 		(*ExchangeRequest_Hello)(nil),
 		(*ExchangeRequest_Batch)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[9].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[10].OneofWrappers = []any{
 		(*ExchangeResponse_Hello)(nil),
 		(*ExchangeResponse_Batch)(nil),
 	}
@@ -995,7 +1091,7 @@ func file_nyala_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_peer_proto_rawDesc), len(file_nyala_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
