@@ -12,6 +12,16 @@ import (
 
 // listen makes the socket itself, since net.Listen takes no backlog, and hands it over to the runtime's poller.
 func listen(address string, backlog int) (net.Listener, error) {
+	f, err := listenFile(address, backlog, false)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // FileListener makes a duplicate of its own
+	return net.FileListener(f)
+}
+
+// listenFile returns a listening socket in the runtime's poller. With reusePort others may be bound to the same address.
+func listenFile(address string, backlog int, reusePort bool) (_ *os.File, err error) {
 	addr, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return nil, err
@@ -29,9 +39,12 @@ func listen(address string, backlog int) (net.Listener, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// The file owns fd from here on; FileListener makes a duplicate of its own.
-	f := os.NewFile(uintptr(fd), "listener "+address)
-	defer f.Close()
+	// The file owns fd from here on, and is made last: a socket that doesn't listen yet is not for the poller.
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+		}
+	}()
 	if family == unix.AF_INET6 {
 		only := 1
 		if dual {
@@ -45,6 +58,11 @@ func listen(address string, backlog int) (net.Listener, error) {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return nil, os.NewSyscallError("setsockopt SO_REUSEADDR", err)
 	}
+	if reusePort {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return nil, os.NewSyscallError("setsockopt SO_REUSEPORT", err)
+		}
+	}
 	if err := unix.Bind(fd, sa); err != nil {
 		return nil, os.NewSyscallError("bind", err)
 	}
@@ -52,7 +70,7 @@ func listen(address string, backlog int) (net.Listener, error) {
 	if err := unix.Listen(fd, backlog); err != nil {
 		return nil, os.NewSyscallError("listen", err)
 	}
-	return net.FileListener(f)
+	return os.NewFile(uintptr(fd), "listener "+address), nil
 }
 
 // sockaddr returns the address family and address for the kernel; dual says that both families are meant.

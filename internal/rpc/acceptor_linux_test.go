@@ -1,0 +1,207 @@
+package rpc
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// queuesSeen says whether this system shows accept queues.
+const queuesSeen = true
+
+// rawClients are sockets whose connecting doesn't wait.
+type rawClients []int
+
+func newRawClients(t *testing.T, n int) rawClients {
+	t.Helper()
+	var c rawClients
+	for range n {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		require.NoError(t, err)
+		c = append(c, fd)
+	}
+	t.Cleanup(func() { c.close() })
+	return c
+}
+
+func (c rawClients) connect(t *testing.T, s *listenSocket) {
+	t.Helper()
+	sa := &unix.SockaddrInet4{Port: s.addr.Port, Addr: [4]byte(s.addr.IP.To4())}
+	for _, fd := range c {
+		if err := unix.Connect(fd, sa); err != nil {
+			require.ErrorIs(t, err, unix.EINPROGRESS)
+		}
+	}
+}
+
+func (c rawClients) close() {
+	for i, fd := range c {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		c[i] = -1
+	}
+}
+
+// TestAcceptorsHeld shows what the metrics say while no acceptor accepts, and of the samples once they go on: 1 and 5
+// clients, and 600, of which a backlog of 512 holds 513. Drops are counted, and time with a full queue is. (Fault 26.)
+func TestAcceptorsHeld(t *testing.T) {
+	for _, clients := range []int{1, 5, 600} {
+		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) {
+			held, release := make(chan struct{}, 1), make(chan struct{})
+			r := newAcceptorRig(t, func(c *acceptorConfig) {
+				c.afterAccept = func() {
+					select {
+					case held <- struct{}{}:
+					default:
+					}
+					<-release
+				}
+			})
+			if limit := r.of(t, "rpc_pending_connections_limit", "0"); limit != DefaultBacklog {
+				close(release)
+				r.close()
+				t.Skipf("net.core.somaxconn is %v", limit)
+			}
+			r.start(t)
+			const inHand = 1
+			first := newRawClients(t, inHand)
+			first.connect(t, r.sockets[0])
+			<-held
+			overflowsBefore, _, err := namespaceListenCounts()
+			require.NoError(t, err)
+
+			all := newRawClients(t, clients)
+			all.connect(t, r.sockets[0])
+			waiting := min(clients, DefaultBacklog+1)
+			require.EqualValues(t, waiting, r.of(t, "rpc_pending_connections", "0"))
+			if dropped := clients - waiting; dropped > 0 {
+				require.GreaterOrEqual(t, r.of(t, "rpc_accept_queue_drops_total", "0"), float64(dropped))
+				require.GreaterOrEqual(t, series(t, r.reg, "rpc_netns_listen_overflows_total"), float64(overflowsBefore)+float64(dropped))
+				for _, more := range []float64{0.2, 0.7} {
+					require.Eventually(t, func() bool { return r.of(t, "rpc_accept_queue_full_seconds_total", "0") > more }, 5*time.Second, 10*time.Millisecond)
+				}
+				require.Contains(t, r.log.String(), "accept queue is full")
+			} else {
+				require.Zero(t, r.of(t, "rpc_accept_queue_drops_total", "0"))
+				require.Zero(t, r.of(t, "rpc_accept_queue_full_seconds_total", "0"))
+			}
+			all.close() // who was dropped doesn't try again, who waits is still accepted
+			close(release)
+			require.Eventually(t, func() bool { return r.taken.Load() == int64(waiting+inHand) }, 5*time.Second, time.Millisecond)
+			require.Zero(t, r.of(t, "rpc_pending_connections", "0"))
+			r.end()
+			// The samples are what waited then, and one less after each accept.
+			require.EqualValues(t, waiting+inHand, r.of(t, "rpc_listened_socket_rx_queue_size", "0"))
+			families, err := r.reg.Gather()
+			require.NoError(t, err)
+			for _, f := range families {
+				if f.GetName() != "rpc_listened_socket_rx_queue_size" {
+					continue
+				}
+				h := f.GetMetric()[0].GetHistogram()
+				require.EqualValues(t, waiting*(waiting+1)/2, h.GetSampleSum())
+				require.Len(t, h.GetBucket(), 18)
+				require.Equal(t, 0.0, h.GetBucket()[0].GetUpperBound())
+				require.Equal(t, 65536.0, h.GetBucket()[17].GetUpperBound())
+			}
+		})
+	}
+}
+
+// TestBacklogCapped shows the word at the start when the system holds less than was asked for, and none when it doesn't.
+func TestBacklogCapped(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/core/somaxconn")
+	require.NoError(t, err)
+	somaxconn, err := strconv.Atoi(string(text[:len(text)-1]))
+	require.NoError(t, err)
+	for _, c := range []struct {
+		backlog int
+		limit   int
+		capped  bool
+	}{{-1, somaxconn, false}, {somaxconn, somaxconn, false}, {somaxconn + 1, somaxconn, true}, {1, 1, false}} {
+		r := newAcceptorRig(t, func(a *acceptorConfig) { a.backlog = c.backlog })
+		require.EqualValues(t, c.limit, r.of(t, "rpc_pending_connections_limit", "0"))
+		if c.capped {
+			require.Contains(t, r.log.String(), "net.core.somaxconn")
+		} else {
+			require.Empty(t, r.log.String())
+		}
+		r.close()
+	}
+}
+
+// TestStopAcceptsWhatWaits shows that connections that wait when the acceptors are stopped are accepted and not reset.
+func TestStopAcceptsWhatWaits(t *testing.T) {
+	for _, reusePort := range []bool{false, true} {
+		held, release := make(chan struct{}, 100), make(chan struct{})
+		r := newAcceptorRig(t, func(c *acceptorConfig) {
+			c.reusePort = reusePort
+			c.afterAccept = func() {
+				held <- struct{}{}
+				<-release
+			}
+		})
+		r.start(t)
+		clients := newRawClients(t, 20)
+		clients.connect(t, r.sockets[0])
+		<-held
+		r.stop()
+		close(release)
+		r.end()
+		require.EqualValues(t, 20, r.taken.Load())
+		require.EqualValues(t, 20, r.of(t, "rpc_connections_accepted_total", "0"))
+	}
+}
+
+// TestFileLimit shows the process running out of file descriptors: the acceptor waits and counts, and goes on when there
+// are some again.
+func TestFileLimit(t *testing.T) {
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &before))
+	r := newAcceptorRig(t, nil)
+	r.start(t)
+	clients := newRawClients(t, 50)
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	highest := 0
+	for _, e := range entries {
+		n, err := strconv.Atoi(e.Name())
+		require.NoError(t, err)
+		highest = max(highest, n)
+	}
+	// Fill the holes, so that no descriptor is left.
+	var fill []int
+	restore := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &before)) }
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(highest) + 1, Max: before.Max}); err != nil {
+		t.Skipf("the limit of open files can't be set here: %v", err)
+	}
+	t.Cleanup(restore)
+	for {
+		fd, err := unix.Dup(clients[0])
+		if err != nil {
+			require.ErrorIs(t, err, unix.EMFILE)
+			break
+		}
+		fill = append(fill, fd)
+	}
+	clients.connect(t, r.sockets[0])
+	errorCount := func() float64 { return series(t, r.reg, "rpc_accept_errors_total", "error", "EMFILE") }
+	start := time.Now()
+	require.Eventually(t, func() bool { return errorCount() >= 4 }, 5*time.Second, time.Millisecond)
+	// It waits 5 ms, then twice as long each time: a busy loop would count tens of thousands.
+	require.LessOrEqual(t, errorCount(), 10+float64(time.Since(start).Milliseconds())/5)
+	require.EqualValues(t, 50, r.of(t, "rpc_pending_connections", "0"))
+	require.Zero(t, r.taken.Load())
+	require.Contains(t, r.log.String(), "too many open files")
+	restore()
+	for _, fd := range fill {
+		unix.Close(fd)
+	}
+	require.Eventually(t, func() bool { return r.taken.Load() == 50 }, 5*time.Second, time.Millisecond)
+}
