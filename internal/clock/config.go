@@ -22,6 +22,7 @@ const (
 const (
 	SourceAuto         = "auto"          // system if somebody steers the clock; system_unsync on loopback alone
 	SourceSystem       = "system"        // the kernel must say that somebody steers its clock
+	SourceBuiltin      = "builtin"       // a Source that asks NTP servers itself: package ntp
 	SourceSystemUnsync = "system_unsync" // nobody need steer it: unsafe
 	SourceMock         = "mock"          // a Mock source: unsafe
 )
@@ -86,15 +87,13 @@ func (c *Config) Validate() error {
 		fail("max_clock_sync_error_usec: %d is out of range, 1000 to 3600000000", c.MaxClockSyncError.Microseconds())
 	}
 	switch c.TimeSource {
-	case SourceAuto, SourceSystem:
+	case SourceAuto, SourceSystem, SourceBuiltin:
 	case SourceSystemUnsync, SourceMock:
 		if !c.UnlockUnsafeFlags {
 			fail("time_source: %s is unsafe (timestamps may be wrong): it needs unlock_unsafe_flags", c.TimeSource)
 		}
-	case "builtin":
-		fail("time_source: builtin is not part of this build: use system with chrony or ntpd")
 	default:
-		fail("time_source: %q is none of auto, system, system_unsync, mock", c.TimeSource)
+		fail("time_source: %q is none of auto, system, builtin, system_unsync, mock", c.TimeSource)
 	}
 	if c.NTPInitialSyncWait < 0 {
 		fail("ntp_initial_sync_wait_secs: %v is less than 0", c.NTPInitialSyncWait.Seconds())

@@ -117,7 +117,7 @@ func (s *sourceCollector) Describe(ch chan<- *prometheus.Desc) { ch <- sourceDes
 
 func (s *sourceCollector) Collect(ch chan<- prometheus.Metric) {
 	in := s.c.source(&s.c.view.Load().bound)
-	for _, name := range []string{SourceSystem, SourceSystemUnsync, SourceMock} {
+	for _, name := range []string{SourceSystem, SourceBuiltin, SourceSystemUnsync, SourceMock} {
 		value := 0.0
 		if name == in {
 			value = 1

@@ -292,7 +292,7 @@ func TestMetrics(t *testing.T) {
 	m := newMachine()
 	reg := prometheus.NewRegistry()
 	c := sampling(newClock(t, m, func(cfg *Config) { cfg.Registerer = reg }))
-	if got := series(t, reg); len(got) != 19 || got["clock_jumps_total back stepped_back"] != 0 {
+	if got := series(t, reg); len(got) != 20 || got["clock_jumps_total back stepped_back"] != 0 {
 		t.Errorf("series at the start: %v", got)
 	}
 	families, err := reg.Gather()

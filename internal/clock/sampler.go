@@ -65,7 +65,7 @@ func (c *Clock) detectNow(why string) {
 // steered decides, once, whether the wall clock must be one that somebody steers.
 func (c *Clock) steered(kernel *Discipline) bool {
 	switch c.cfg.TimeSource {
-	case SourceSystem, SourceMock:
+	case SourceSystem, SourceBuiltin, SourceMock:
 		return true
 	case SourceSystemUnsync:
 		return false
@@ -81,8 +81,8 @@ func (c *Clock) steered(kernel *Discipline) bool {
 // source names the time source in force.
 func (c *Clock) source(b *bound) string {
 	switch {
-	case c.cfg.TimeSource == SourceMock:
-		return SourceMock
+	case c.cfg.TimeSource == SourceMock, c.cfg.TimeSource == SourceBuiltin:
+		return c.cfg.TimeSource
 	case b.steered:
 		return SourceSystem
 	}
@@ -112,7 +112,7 @@ func (c *Clock) WaitSynchronized(ctx context.Context) error {
 				return err
 			}
 			return status.New(status.Clock,
-				"nobody steers this machine's clock after %v (%s): start chrony or ntpd, or wait longer with --ntp_initial_sync_wait_secs; --time_source=system_unsync takes the clock as it is, at your own risk",
+				"nobody steers this machine's clock after %v (%s): start chrony or ntpd, or have NTP servers asked with --time_source=builtin, or wait longer with --ntp_initial_sync_wait_secs; --time_source=system_unsync takes the clock as it is, at your own risk",
 				c.cfg.NTPInitialSyncWait, c.kernelSays())
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nyaladb/nyala/internal/clock"
+	"github.com/nyaladb/nyala/internal/clock/ntp"
 	"github.com/nyaladb/nyala/internal/rpc"
 )
 
@@ -47,6 +48,7 @@ type Common struct {
 	WallClockJumpDetection string
 	TimeSource             string
 	NTPInitialSyncWait     time.Duration
+	NTP                    ntp.Config // of the time source builtin
 	MockClockOffset        time.Duration
 
 	defaults Defaults
@@ -71,6 +73,7 @@ func DefaultCommon(d Defaults) Common {
 		WallClockJumpDetection: clk.WallClockJumpDetection,
 		TimeSource:             clk.TimeSource,
 		NTPInitialSyncWait:     clk.NTPInitialSyncWait,
+		NTP:                    ntp.DefaultConfig(),
 		defaults:               d,
 	}
 }
@@ -115,10 +118,13 @@ func (c *Common) Register(f *Flags) {
 		Tagged(Advanced), Checked("0.1 or more", atLeastTenth))
 	g.String(&c.WallClockJumpDetection, "wall_clock_jump_detection", "whether jumps of the wall clock are looked for; auto: where it is needed or costs nothing",
 		Tagged(Advanced), OneOf(clock.DetectionAuto, clock.DetectionEnabled, clock.DetectionDisabled))
-	g.String(&c.TimeSource, "time_source", "system: the system's clock, which someone (NTP) must keep in step; system_unsync: nobody need (unsafe); mock: with faults, for tests (unsafe); auto: system where someone does, and otherwise system_unsync on loopback alone",
-		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceSystemUnsync, clock.SourceMock))
-	g.Duration(&c.NTPInitialSyncWait, time.Second, "ntp_initial_sync_wait_secs", "how long the start waits for the system's clock to be kept in step, where it must be",
+	g.String(&c.TimeSource, "time_source", "system: the system's clock, which someone (NTP) must keep in step; builtin: NTP servers are asked; system_unsync: the system's clock as it is (unsafe); mock: with faults, for tests (unsafe); auto: system where someone keeps it in step, else builtin where NTP servers answer, else system_unsync on loopback alone",
+		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceBuiltin, clock.SourceSystemUnsync, clock.SourceMock))
+	g.Duration(&c.NTPInitialSyncWait, time.Second, "ntp_initial_sync_wait_secs", "how long the start waits for the system's clock to be kept in step, or for NTP servers, where it must",
 		Tagged(Advanced), AtLeast(0))
+	g.Strings(&c.NTP.Servers, "builtin_ntp_servers", "NTP servers for time_source=builtin, host or host:port; more than half of them must agree", Tagged(Advanced))
+	g.Duration(&c.NTP.PollInterval, time.Millisecond, "builtin_ntp_poll_interval_ms", "time between two questions to an NTP server", Tagged(Advanced), AtLeast(10))
+	g.Duration(&c.NTP.RequestTimeout, time.Millisecond, "builtin_ntp_request_timeout_ms", "how long an NTP server may take to answer", Tagged(Advanced), AtLeast(1))
 	g.Span(&c.MockClockOffset, "mock_clock_offset", "how far a mock wall clock is off at the start, as 901s, -1h or 40y; goes with time_source=mock",
 		Tagged(Unsafe, Advanced))
 }
@@ -174,6 +180,9 @@ func (c *Common) Validate() error {
 	}
 	clk := c.ClockConfig(nil)
 	if err := clk.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.NTP.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.MockClockOffset != 0 && c.TimeSource != clock.SourceMock {

@@ -45,6 +45,12 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	defer w.Close()
 
 	c.completeNodeConfig(&node, env, kind, masters)
+	if err := c.chooseTimeSource(ctx, env, &node); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return CantStart(err)
+	}
 	n, err := replica.OpenNode(node)
 	if err != nil {
 		return CantStart(err)

@@ -39,6 +39,9 @@ type NodeConfig struct {
 	AdvertisedAddresses []string
 	// OpenParallel is how many replicas are opened at once at the start; 0: twice the processors.
 	OpenParallel int
+	// Source is what the clock reads; nil: the machine's clocks, or made-up ones where Clock.TimeSource is mock. One that has to
+	// be run (Run(ctx) error) runs with the node.
+	Source clock.Source
 	// MockOffset is how far a mock wall clock is off at the start; only with a Clock.TimeSource of mock.
 	MockOffset time.Duration
 	// StepDownTimeout bounds the handing over of leaderships at a graceful stop.
@@ -167,6 +170,9 @@ func (n *Node) openClock() (err error) {
 
 // timeSource returns what the clock reads.
 func (n *Node) timeSource(name string) clock.Source {
+	if n.cfg.Source != nil {
+		return n.cfg.Source
+	}
 	real := clock.SystemSource()
 	if name != clock.SourceMock {
 		return real
@@ -313,7 +319,11 @@ func (n *Node) Run(ctx context.Context, role func(context.Context) error) error 
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	eg, parts := errgroup.WithContext(parts)
-	for _, run := range []func(context.Context) error{n.Clock.Run, n.transport.Run, n.beater.run, n.host.Run, n.watchClock, n.RPC.Run} {
+	run := []func(context.Context) error{n.Clock.Run, n.transport.Run, n.beater.run, n.host.Run, n.watchClock, n.RPC.Run}
+	if s, ok := n.cfg.Source.(interface{ Run(context.Context) error }); ok {
+		run = append(run, s.Run)
+	}
+	for _, run := range run {
 		eg.Go(func() error { return run(parts) })
 	}
 	eg.Go(func() error {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nyaladb/nyala/client"
+	"github.com/nyaladb/nyala/internal/clock/ntp/ntptest"
 )
 
 // TestSourceFaults has the kernel say that nobody steers the clock, name an error bound below zero, and one that is too large
@@ -82,6 +83,48 @@ func TestSourceFaults(t *testing.T) {
 	if err := write(); err != nil {
 		t.Errorf("set right: %v", err)
 	}
+}
+
+// TestBuiltinSource runs a cluster by the word of three NTP servers, of which one lies by an hour, then another says nothing:
+// timestamps stay right, and who loses the majority says so and goes on.
+func TestBuiltinSource(t *testing.T) {
+	servers := []*ntptest.Server{ntptest.New(t), ntptest.New(t), ntptest.New(t)}
+	servers[2].Does(ntptest.Behaviour{Lie: time.Hour})
+	var addresses []string
+	for _, s := range servers {
+		addresses = append(addresses, s.Address())
+	}
+	c := newCluster(t, 1, "--time_source=builtin", "--builtin_ntp_poll_interval_ms=100", "--builtin_ntp_request_timeout_ms=200",
+		"--builtin_ntp_servers="+strings.Join(addresses, ","))
+	cl := connect(t, c)
+	tbl := numbersTable(t, cl, "numbers", 1, 1)
+	server := tabletServers(t, c)[0]
+	id := int64(0)
+	write := func() {
+		t.Helper()
+		s := cl.NewSession(client.SessionOptions{})
+		op := tbl.NewInsert()
+		if err := op.Set("id", id); err != nil {
+			t.Fatal(err)
+		}
+		id++
+		if err := s.Apply(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+		if off := time.Since(s.LastTimestamp().Time()).Abs(); off > time.Second {
+			t.Errorf("a timestamp is %v off", off)
+		}
+	}
+	write()
+	if k := getClock(t, server.RPC); k.GetSource() != "builtin" {
+		t.Errorf("%v", k)
+	}
+	servers[1].Does(ntptest.Behaviour{Silent: true})
+	until(t, 10*time.Second, "it says that the source is lost", func() bool { return getClock(t, server.RPC).GetExtrapolating() })
+	write()
+	servers[1].Does(ntptest.Behaviour{})
+	until(t, 10*time.Second, "the source is back", func() bool { return !getClock(t, server.RPC).GetExtrapolating() })
+	write()
 }
 
 // TestStartWaitsForAClock starts a server that must have a steered clock on a machine whose clock nobody steers: it waits,
