@@ -31,7 +31,7 @@ func TestClockJumps(t *testing.T) {
 	r := newClockRig(t, c, 4)
 	r.knowAll()
 	loads, stop := runLoads(t, r.cl, r.tbl, 2)
-	defer stop()
+	defer func() { _ = stop() }()
 	for _, offset := range []string{"40y", "901s", "899s", "-3600s"} {
 		t.Run(offset, func(t *testing.T) {
 			r.T = t
@@ -126,7 +126,7 @@ func TestRestartWithClockAhead(t *testing.T) {
 	r := newClockRig(t, c, 2)
 	r.knowAll()
 	loads, stop := runLoads(t, r.cl, r.tbl, 2)
-	defer stop()
+	defer func() { _ = stop() }()
 	addr, _ := r.leadsMost()
 	var s localcluster.Server
 	for _, other := range tabletServers(t, c) {
@@ -224,7 +224,6 @@ func TestSnapshots(t *testing.T) {
 	read := func(at client.Timestamp, deadline time.Duration) (int64, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), deadline)
 		defer cancel()
-		var v int64 = -1
 		sc, err := tbl.Scan(ctx, client.ScanOptions{ReadMode: client.ReadAtSnapshot, SnapshotTimestamp: at})
 		if err != nil {
 			return 0, err
@@ -235,7 +234,7 @@ func TestSnapshots(t *testing.T) {
 			return 0, err
 		}
 		defer b.Release()
-		v = int64(int32(binary.LittleEndian.Uint32(b.Record.Column(1).Data().Buffers()[1].Bytes())))
+		v := int64(int32(binary.LittleEndian.Uint32(b.Record.Column(1).Data().Buffers()[1].Bytes())))
 		return v, nil
 	}
 	ahead := func(d time.Duration) client.Timestamp { return hybridtime.FromTime(time.Now().Add(d)) }
