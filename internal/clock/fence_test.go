@@ -365,3 +365,20 @@ func TestOffsetArithmetic(t *testing.T) {
 		}
 	}
 }
+
+// TestAcceptRightAfterMending shows that the word is for the wall clock of that moment, and not for what was seen last: one
+// that was set right a moment before isn't taken for one that jumps back.
+func TestAcceptRightAfterMending(t *testing.T) {
+	m := newMachine()
+	c := sampling(newClock(t, m, nil))
+	m.run(c, time.Second)
+	m.stepBy(time.Hour)
+	mustRefuse(t, c, "jumped")
+	m.stepBy(-time.Hour)
+	c.Accept()
+	mustNow(t, c)
+	m.run(c, time.Second)
+	if s := c.Status(); s.State != Open || s.Displaced != 0 {
+		t.Errorf("%v, displaced by %v", s.State, s.Displaced)
+	}
+}

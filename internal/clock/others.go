@@ -16,6 +16,7 @@ func (c *Clock) SetPeers(others int) {
 func (c *Clock) Accept() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.lookLocked(true) // as it is now: what was seen last may have been set right since
 	c.det.ShownRight()
 	c.fence.accept()
 	c.emit(event{kind: eventAccepted})
