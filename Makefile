@@ -2,7 +2,11 @@ SHELL := /bin/bash
 GO ?= go
 BIN := bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X github.com/nyaladb/nyala/internal/daemon/buildinfo.version=$(VERSION)
+BUILDINFO := github.com/nyaladb/nyala/internal/daemon/buildinfo
+# The commit's own date: a build of the same commit is the same to the byte.
+LDFLAGS := -s -w -X $(BUILDINFO).version=$(VERSION) \
+	-X $(BUILDINFO).commit=$(shell git rev-parse --short HEAD 2>/dev/null) \
+	-X $(BUILDINFO).date=$(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
 TOOL := $(GO) tool -modfile=tools/go.mod
 # How long one fuzz target runs with "make fuzz".
 FUZZTIME ?= 10s
