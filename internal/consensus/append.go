@@ -30,6 +30,8 @@ type pendingAppend struct {
 	responses, held []*raftpb.Message
 	// promise is answered once this is durable.
 	promise *promiseAnswer
+	// resigned: the node has been given up, and a new one starts on the log once this is durable.
+	resigned bool
 	// cut is the entry that the log has been cut behind.
 	cut ident.Index
 }
@@ -118,6 +120,9 @@ func (g *group) releaseFirst() {
 	if p.promise != nil {
 		g.promiseDurable(p.promise)
 	}
+	if p.resigned {
+		g.startAnew()
+	}
 }
 
 // stillAsks says whether a held vote request is of the election that this replica stands in now. Another one's would do no
@@ -182,7 +187,7 @@ func (g *group) cutTick() {
 // maybeCut cuts the log behind what the local store holds durably and every member's log holds (I9), if that drops at
 // least so many entries. A leader knows what members hold; followers hear it with its heartbeats.
 func (g *group) maybeCut(entries ident.Index) {
-	if g.durable+1 < g.first+entries || g.cutting() {
+	if g.durable+1 < g.first+entries || g.frozen || g.cutting() {
 		return
 	}
 	if g.role == raft.StateLeader {

@@ -27,6 +27,9 @@ type Commit struct {
 func (c *Commit) Add(a *Append, cut bool) {
 	c.Append(a.Number, a.Entries)
 	c.SetHardState(a.Number, a.HardState)
+	if a.CutSuffix != 0 {
+		c.CutSuffix(a.Number, a.CutSuffix)
+	}
 	if cut && a.CutBehind != (ident.OpID{}) {
 		c.Compact(a.Number, a.CutBehind)
 	}

@@ -157,6 +157,9 @@ type GroupStatus struct {
 	// Stalled says why a leader commits nothing though it is heard: "clocks: ..." where so many voters refuse an entry for its
 	// timestamp that no majority can take it. Empty: nothing is in the way.
 	Stalled string
+	// Quarantined says why the replica counts as down though it follows: its log holds an entry further ahead than its server's
+	// clock allows ("clocks: ..."). Empty: it doesn't.
+	Quarantined string
 	// Err is why the replica has failed; nil: it hasn't.
 	Err error
 }

@@ -28,6 +28,8 @@ type Core struct {
 	outOfSpace bool
 	// fenced: this server's clock gives no timestamps out.
 	fenced bool
+	// blamed: most of the other servers say that this server's clock is off.
+	blamed bool
 	// handingOver counts the hand-overs under way by the Core's own accord.
 	handingOver int
 	out         Decisions
@@ -77,6 +79,8 @@ type Append struct {
 	MaxTimestamp hybridtime.Timestamp
 	// Promise must be under the durable promise mark.
 	Promise hybridtime.Timestamp
+	// CutSuffix, unless zero, is the first entry that is to be removed, behind all that was appended before.
+	CutSuffix ident.Index
 	// CutBehind, unless zero, is the entry through which the log is to be dropped.
 	CutBehind ident.OpID
 	// Bytes is about what the entries weigh.
@@ -147,7 +151,7 @@ func (c *Core) adopt(g *group) error {
 	g.core = c
 	c.groups[g.id] = g
 	c.activate(g)
-	if g.cfg.CampaignNow && g.barred() == causeNone {
+	if mayLead := g.barred() == causeNone; mayLead && g.cfg.CampaignNow {
 		g.campaign()
 	}
 	c.touch(g)
@@ -264,7 +268,7 @@ func (c *Core) Applied(tablet ident.TabletID, err error) {
 
 // Unreachable says that an append message from a replica here to another was lost on the way out.
 func (c *Core) Unreachable(tablet ident.TabletID, from, to ident.ReplicaID) {
-	if g := c.find(tablet); g != nil && g.err == nil && g.cfg.Replica == from {
+	if g := c.find(tablet); g != nil && g.err == nil && !g.frozen && g.cfg.Replica == from {
 		g.unreachable(to)
 		c.touch(g)
 	}

@@ -14,6 +14,10 @@ var Mistakes = map[string]mistake{
 	"promise for a term already left":        mistakePromiseAfterTerm,
 	"new leader doesn't begin past promises": mistakeFloorForgotten,
 	"read without a round":                   mistakeReadWithoutRound,
+	"leads on in the term after a cut":       mistakeLeadsOn,
+	"cuts an entry it counted":               mistakeCutsCounted,
+	"cuts an inherited entry":                mistakeCutsInherited,
+	"asks first, cuts later":                 mistakeAsksFirst,
 }
 
 // Plant plants a mistake.

@@ -18,9 +18,16 @@ const (
 	causeNone   cause = ""
 	causeAsked  cause = "asked"
 	causeFenced cause = "fenced"
+	// causeBlamed: most of the other servers heard say that this one's clock is off.
+	causeBlamed cause = "blamed"
+	// causeQuarantined: the log holds an entry that is too far ahead of this server's clock.
+	causeQuarantined cause = "quarantined"
+	// causeLeft: the replica has resigned from this term. It leads nothing that could be handed over.
+	causeLeft cause = "left"
 )
 
-var causes = []cause{causeAsked, causeFenced}
+// causes are those that a leadership is handed over for.
+var causes = []cause{causeAsked, causeFenced, causeBlamed, causeQuarantined}
 
 // maxHandOvers bounds the hand-overs that one Core has under way by its own accord.
 const maxHandOvers = 256
@@ -33,12 +40,20 @@ func (c *Core) SetFenced(fenced bool) {
 	c.vacateAll()
 }
 
+// SetBlamed says whether most of the other servers heard, and more than one, say that this server's clock is off. While they do
+// its replicas lead nothing, as with SetFenced; and those that lead with entries that others refuse cut them before they go.
+func (c *Core) SetBlamed(blamed bool) {
+	c.blamed = blamed
+	c.vacateAll()
+}
+
 // vacateAll lets the leaders here that should not lead begin to leave.
 func (c *Core) vacateAll() {
 	for _, g := range c.byNumber() {
 		if g.err == nil && g.barred() != causeNone {
-			g.drain()
-			g.vacate()
+			if g.drain(); !g.goIfMust() {
+				g.vacate()
+			}
 			c.touch(g)
 		}
 	}
@@ -51,10 +66,18 @@ func (c *Core) byNumber() []*group {
 
 // barred says why this replica should lead nothing now; causeNone: it may.
 func (g *group) barred() cause {
-	if g.core.fenced {
+	switch {
+	case g.core.fenced:
 		return causeFenced
+	case g.core.blamed:
+		return causeBlamed
+	case g.quarantined():
+		return causeQuarantined
+	case g.hasLeft():
+		return causeLeft
+	default:
+		return causeNone
 	}
-	return causeNone
 }
 
 // vacate begins to hand leadership to the best voter, if this replica leads and should not. A hand-over that fails is

@@ -1,7 +1,9 @@
 package consensus
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -54,6 +56,47 @@ func TestHostFenced(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.until(t, "leadership again", func() bool { return first.status[shared].Ready })
+}
+
+// TestHostBlamed lets a leader whose clock is a minute ahead write what the others refuse, judges it, and sees the entry cut from
+// its log, and writes go on elsewhere; then it follows.
+func TestHostBlamed(t *testing.T) {
+	c := newTestCluster(t, 3)
+	tablet := testTablet(1)
+	c.createGroup(tablet, 3)
+	c.write(tablet, "a")
+	old := c.leader(tablet)
+	old.clock.mu.Lock()
+	old.clock.offset = time.Minute
+	old.clock.mu.Unlock()
+	op, ts, err := old.Propose(t.Context(), tablet, wal.KindWrite, []byte("far"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !eventually(t, func() bool { s, _ := old.Status(tablet); return s.Stalled != "" }) {
+		t.Fatal("nobody refuses")
+	}
+	old.judged.Store(true)
+	c.write(tablet, "b")
+	if l := c.leader(tablet); l == old {
+		t.Fatal("it leads on")
+	}
+	old.until(t, "what is written elsewhere", func() bool { return slices.Equal(payloads(old.applied[tablet]), []string{"a", "b"}) })
+	for _, h := range c.hosts {
+		if got := h.log.(*wal.Mem).Log(1).LastOpID(); got.Term <= op.Term {
+			t.Fatalf("server %s: its log ends at %s", h.id, got)
+		}
+		h.mu.Lock()
+		for _, e := range h.applied[tablet] {
+			if e.Timestamp >= ts {
+				t.Errorf("server %s applied %s at %s", h.id, e.OpID, e.Timestamp)
+			}
+		}
+		h.mu.Unlock()
+	}
+	if n := counted(t, old.metrics.suffixCuts); n != 1 {
+		t.Fatalf("%v cuts", n)
+	}
 }
 
 // counted is what a counter stands at.

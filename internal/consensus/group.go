@@ -39,18 +39,27 @@ type group struct {
 	commit ident.Index
 	last   ident.Index
 	first  ident.Index
-	// ownFirst is the first entry of the term that this replica leads in.
+	// ownFirst is the first entry of the term that this replica leads in, or led in last since its start: ledTerm.
 	ownFirst ident.Index
+	ledTerm  ident.Term
+	// frozen: the node has been given up, and the next one waits for the log. left says how that came.
+	frozen bool
+	left   resignation
+	// outran is a timestamp that this server's clock gave out though it is beyond its own guard.
+	outran     hybridtime.Timestamp
+	quarantine quarantine
 
 	stamps stamps
 	// promised is the highest T this replica has promised to close; after a restart the server's durable mark.
 	promised hybridtime.Timestamp
-	// votePromised is the highest promise in the votes of voteTerm.
+	// votes are the promises in the votes of voteTerm, and votePromised what they come to.
+	votes        map[uint64]hybridtime.Timestamp
 	votePromised hybridtime.Timestamp
 	voteTerm     ident.Term
 
 	appends   appendQueue
 	applying  []*raftpb.Message // the Applies under way: what raft is to hear of each
+	foreign   int               // how many of them a node that was given up has handed on
 	appliedTo ident.Index
 	appliedTS hybridtime.Timestamp
 	// appliedStamps are the highest timestamps of the Applies under way.
@@ -96,20 +105,29 @@ func prepareGroup(cc CoreConfig, clock Clock, cfg GroupConfig, log GroupLog) (*g
 	cs := confState(cfg.Config)
 	log.SetConfState(cs)
 	g.voters = jointConfig(cs)
-	start := startLog{log, cfg.Applied}
+	start := startLog{GroupLog: log, applied: cfg.Applied}
 	if err := start.check(); err != nil {
 		return nil, status.Wrap(status.Corruption, err, "tablet %s: start replica %d", cfg.Tablet, cfg.Replica)
 	}
 	if err := g.readLog(start); err != nil {
 		return nil, err
 	}
+	if err := g.startNode(g.raftConfig(cc, start)); err != nil {
+		return nil, status.Wrap(status.Corruption, err, "tablet %s: start replica %d", cfg.Tablet, cfg.Replica)
+	}
+	g.publish()
+	return g, nil
+}
+
+// raftConfig is how a node on the log works.
+func (g *group) raftConfig(cc CoreConfig, log startLog) *raft.Config {
 	l := cc.Limits.withDefaults()
-	if err := g.startNode(&raft.Config{
-		ID:                        uint64(cfg.Replica),
+	return &raft.Config{
+		ID:                        uint64(g.cfg.Replica),
 		ElectionTick:              cc.ElectionTicks,
 		HeartbeatTick:             cc.HeartbeatTicks,
-		Storage:                   start,
-		Applied:                   uint64(cfg.Applied),
+		Storage:                   log,
+		Applied:                   uint64(log.applied),
 		AsyncStorageWrites:        true,
 		MaxSizePerMsg:             uint64(l.MaxMessageBytes),
 		MaxCommittedSizePerReady:  uint64(l.MaxApplyingBytes),
@@ -122,11 +140,7 @@ func prepareGroup(cc CoreConfig, clock Clock, cfg GroupConfig, log GroupLog) (*g
 		Logger:                    silentLogger{},
 		DisableProposalForwarding: true,
 		StepDownOnRemoval:         true,
-	}); err != nil {
-		return nil, status.Wrap(status.Corruption, err, "tablet %s: start replica %d", cfg.Tablet, cfg.Replica)
 	}
-	g.publish()
-	return g, nil
 }
 
 // readLog takes first and last index, term, vote and commit from the log, and the timestamps behind what is applied,
@@ -201,7 +215,7 @@ func (g *group) settle() {
 
 // drain handles what raft has ready. After it role, term, commit and last are raft's own.
 func (g *group) drain() {
-	for g.err == nil && g.node.HasReady() {
+	for g.err == nil && !g.frozen && g.node.HasReady() {
 		if rd, ok := g.nextReady(); ok {
 			g.handleReady(rd)
 		}
@@ -262,6 +276,7 @@ func (g *group) leadershipWon(ents []*raftpb.Entry) {
 		}
 	}
 	invariant.Check(g.ownFirst != 0, "tablet %s: leads term %d without a first entry", g.cfg.Tablet, g.term)
+	g.ledTerm = g.term
 	g.core.metrics.electionsWon.Inc()
 }
 
@@ -314,47 +329,16 @@ func isVoteRequest(m *raftpb.Message) bool {
 	return m.GetType() == raftpb.MsgVote || m.GetType() == raftpb.MsgPreVote
 }
 
-// apply hands committed entries on. With asynchronous storage writes raft names only entries that are durable here (I2).
-func (g *group) apply(m *raftpb.Message) {
-	a := Apply{Tablet: g.cfg.Tablet, Number: g.cfg.Number, Entries: make([]CommittedEntry, 0, len(m.GetEntries()))}
-	highest := g.appliedTS
-	if n := len(g.appliedStamps); n > 0 {
-		highest = g.appliedStamps[n-1]
-	}
-	for _, e := range m.GetEntries() {
-		info, err := wal.DecodeEntry(e)
-		if err != nil {
-			g.fail(status.Wrap(status.Corruption, err, "tablet %s: committed entry %s", g.cfg.Tablet, opID(e)))
-			return
-		}
-		if e.GetType() != raftpb.EntryNormal {
-			g.fail(status.New(status.NotSupported, "tablet %s: entry %s changes the config, which this version can't", g.cfg.Tablet, opID(e)))
-			return
-		}
-		a.Entries = append(a.Entries, CommittedEntry{OpID: opID(e), Kind: info.Kind, Timestamp: info.Timestamp, Payload: info.Payload})
-		a.Bytes += len(e.GetData())
-		highest = max(highest, info.Timestamp)
-	}
-	g.applying = append(g.applying, m.GetResponses()[0])
-	g.appliedStamps = append(g.appliedStamps, highest)
-	g.core.out.Applies = append(g.core.out.Applies, a)
-}
-
-// applied tells raft that the oldest Apply is done.
-func (g *group) applied() {
-	invariant.Check(len(g.applying) > 0, "tablet %s: applied what was not handed out", g.cfg.Tablet)
-	m := g.applying[0]
-	g.applying = g.applying[1:]
-	ents := m.GetEntries()
-	g.appliedTo = ident.Index(ents[len(ents)-1].GetIndex())
-	g.appliedTS = g.appliedStamps[0]
-	g.appliedStamps = g.appliedStamps[1:]
-	invariant.Check(g.appliedTo <= g.commit, "tablet %s: applied %d > committed %d", g.cfg.Tablet, g.appliedTo, g.commit)
-	g.hear(m)
-}
-
 // tick moves raft's time on.
 func (g *group) tick() {
+	if g.frozen {
+		return
+	}
+	was := g.quarantine.why
+	g.quarantine.age++
+	if g.goIfMust() || g.err != nil {
+		return
+	}
 	if g.barred() == causeNone {
 		g.silence = 0
 		g.tickNode()
@@ -372,9 +356,10 @@ func (g *group) tick() {
 	}
 	g.refusedAgo++
 	g.forgetRefused(1)
+	g.leftTick()
 	g.transferTick()
 	g.cutTick()
-	if due := g.closeTick(); due || g.node.HasReady() {
+	if due := g.closeTick(); due || g.node.HasReady() || was != g.quarantine.why {
 		g.core.touch(g)
 	}
 }
@@ -442,7 +427,7 @@ func (g *group) status() GroupStatus {
 	return GroupStatus{
 		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
 		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
-		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Stalled: g.stalled(), Err: g.err,
+		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Stalled: g.stalled(), Quarantined: g.quarantine.why, Err: g.err,
 	}
 }
 

@@ -25,6 +25,9 @@ type Deps struct {
 	Transport Transport
 	Applier   Applier
 	Observer  Observer
+	// Blamed says whether most of the other servers heard, and more than one, say that this server's clock is off. It is asked
+	// five times a heartbeat interval. nil: nobody says so ever; a clock that is known to be wrong still shows by its guard.
+	Blamed func() bool
 }
 
 // Host runs every replica of a server. Its methods are safe for concurrent use; those that wait do so until Run works, so
@@ -116,14 +119,22 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) tick(ctx context.Context) error {
 	t := time.NewTicker(h.cfg.HeartbeatInterval / ticksPerHeartbeat)
 	defer t.Stop()
+	blamed := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			now := h.deps.Blamed != nil && h.deps.Blamed()
 			for _, w := range h.workers {
-				w.box.put(func(m *mail) { m.tick = true })
+				w.box.put(func(m *mail) {
+					if now != blamed {
+						m.commands = append(m.commands, func(c *Core) { c.SetBlamed(now) })
+					}
+					m.tick = true
+				})
 			}
+			blamed = now
 		}
 	}
 }

@@ -34,6 +34,7 @@ type metrics struct {
 	messagesRefused  prometheus.Counter
 	clockIgnored     prometheus.Counter
 	logCuts          prometheus.Counter
+	suffixCuts       prometheus.Counter
 	groups           prometheus.Gauge
 	leading          prometheus.Gauge
 	outOfSpace       prometheus.Gauge
@@ -124,6 +125,7 @@ func makeMetrics() *metrics {
 	}
 	m.clockIgnored = m.counter("raft_clock_updates_refused_total", "Clock readings of other servers left alone because they are too far ahead.")
 	m.logCuts = m.counter("raft_log_cuts_total", "Times a log was cut behind what is durable everywhere.")
+	m.suffixCuts = m.counter("raft_log_suffix_cuts_total", "Times a leader cut entries of its own that others refuse for their timestamps.")
 	m.groups = m.gauge("raft_groups", "Replicas that run on this server.")
 	m.leading = m.gauge("raft_leaders", "Replicas here that lead.")
 	m.outOfSpace = m.gauge("raft_log_out_of_space", "1 while the log has no room and writes are refused.")

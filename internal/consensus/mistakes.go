@@ -15,4 +15,8 @@ const (
 	mistakeFloorForgotten
 	mistakeReadWithoutRound
 	mistakeCountsItselfEarly
+	mistakeLeadsOn
+	mistakeCutsCounted
+	mistakeCutsInherited
+	mistakeAsksFirst
 )

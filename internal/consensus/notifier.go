@@ -85,12 +85,15 @@ func (l *refusalLog) put(r Refusal) {
 		l.skipped++
 		return
 	}
-	what := "a follower refused an entry: its timestamp is too far ahead of the follower's clock"
-	if r.Here {
-		what = "refused a leader's entry: its timestamp is too far ahead of this server's clock"
-	}
-	l.log.Warn(what, slog.String("tablet_id", string(r.Tablet)), slog.Uint64("leader_replica", uint64(r.From)),
+	attrs := []any{
+		slog.String("tablet_id", string(r.Tablet)), slog.Uint64("leader_replica", uint64(r.From)),
 		slog.Uint64("refused_by_replica", uint64(r.By)), slog.Uint64("index", uint64(r.Index)), slog.String("timestamp", r.Timestamp.String()),
-		slog.String("reading", r.Reading.String()), slog.Int("skipped", l.skipped))
+		slog.String("reading", r.Reading.String()), slog.Int("skipped", l.skipped),
+	}
+	if r.Here {
+		l.log.Warn("refused a leader's entry: its timestamp is too far ahead of this server's clock", attrs...)
+	} else {
+		l.log.Warn("a follower refused an entry: its timestamp is too far ahead of the follower's clock", attrs...)
+	}
 	l.last, l.skipped = now, 0
 }

@@ -54,8 +54,8 @@ func (g *group) refusesProposals() error {
 	case !g.ready():
 		return status.New(status.ServiceUnavailable, "tablet %s: the leader of term %d has not committed an entry of it yet; try again",
 			g.cfg.Tablet, g.term)
-	case g.core.fenced:
-		return g.clockRefuses(nil)
+	case g.barred() != causeNone:
+		return g.clockRefuses()
 	case g.stalled() != "":
 		return errStalled(g.cfg.Tablet, g.stalled())
 	case g.core.outOfSpace:
@@ -64,16 +64,18 @@ func (g *group) refusesProposals() error {
 	return nil
 }
 
-// clockRefuses is the error that sends a caller elsewhere because of clocks: with the voter that leadership is being handed
-// to, if it is. why is nil where this server's clock itself says why.
-func (g *group) clockRefuses(why error) error {
-	if why == nil {
-		_, why = g.core.clock.Now()
-	}
+// clockRefuses is the error that sends a caller elsewhere because of this server's clock: with the voter that leadership is being
+// handed to, if it is.
+func (g *group) clockRefuses() error {
 	var e *status.Error
-	if why != nil {
-		e = status.Wrap(status.Clock, why, "tablet %s: its leader takes no writes", g.cfg.Tablet)
-	} else {
+	switch _, err := g.core.clock.Now(); {
+	case err != nil:
+		e = status.Wrap(status.Clock, err, "tablet %s: its leader takes no writes", g.cfg.Tablet)
+	case g.barred() == causeQuarantined:
+		e = status.New(status.Clock, "tablet %s: its leader takes no writes: %s", g.cfg.Tablet, g.quarantine.why)
+	case g.barred() == causeBlamed:
+		e = status.New(status.Clock, "tablet %s: its leader takes no writes: most other servers say that this server's clock is off", g.cfg.Tablet)
+	default:
 		e = status.New(status.Clock, "tablet %s: its leader takes no writes: this server's clock is fenced", g.cfg.Tablet)
 	}
 	e.Term = uint64(g.term)
@@ -154,6 +156,10 @@ func (g *group) stampAbove(floor hybridtime.Timestamp) (hybridtime.Timestamp, er
 			return 0, err
 		}
 		return 0, status.Wrap(status.Clock, err, "tablet %s: no timestamp can be given", g.cfg.Tablet)
+	}
+	if err := g.core.clock.CheckAhead(ts); err != nil {
+		g.outran = ts // nobody would take it: others are to lead, whose clocks are right
+		return 0, status.Wrap(status.Clock, err, "tablet %s: this server's clock has run ahead of itself", g.cfg.Tablet)
 	}
 	if ts <= floor {
 		return 0, status.New(status.Clock, "tablet %s: the clock stands at %s, not above %s in the log", g.cfg.Tablet, ts, floor)

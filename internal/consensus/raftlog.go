@@ -24,6 +24,10 @@ type GroupLog interface {
 type startLog struct {
 	GroupLog
 	applied ident.Index
+	// commit is known committed, whatever the log says; 0 at a start.
+	commit ident.Index
+	// termBefore makes the node begin in the term before, which a test has planted.
+	termBefore bool
 }
 
 // InitialState returns the durable state with the commit index raised to what is applied, and with a term that isn't below
@@ -41,9 +45,12 @@ func (l startLog) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	term, vote, commit := hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), uint64(l.applied))
+	term, vote, commit := hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), uint64(l.applied), uint64(l.commit))
 	if term < lastTerm {
 		term, vote = lastTerm, 0
+	}
+	if l.termBefore {
+		term, vote = term-1, 0
 	}
 	return &raftpb.HardState{Term: &term, Vote: &vote, Commit: &commit}, cs, nil
 }

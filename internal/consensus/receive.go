@@ -2,7 +2,10 @@ package consensus
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
+	"go.etcd.io/raft/v3/quorum"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -20,11 +23,12 @@ const (
 	ignoredFailed       = "failed"
 	ignoredQueueFull    = "queue_full"
 	ignoredLogFull      = "log_queue_full"
-	ignoredBarred       = "barred" // would have made a replica lead that must not
+	ignoredResigning    = "resigning" // lost to a replica that cuts its log
+	ignoredBarred       = "barred"    // would have made a replica lead that must not
 )
 
 var ignoredReasons = []string{
-	ignoredMalformed, ignoredNoGroup, ignoredWrongReplica, ignoredFailed, ignoredQueueFull, ignoredLogFull, ignoredBarred,
+	ignoredMalformed, ignoredNoGroup, ignoredWrongReplica, ignoredFailed, ignoredQueueFull, ignoredLogFull, ignoredResigning, ignoredBarred,
 }
 
 // receive takes a message from another replica; it says why it was left alone, if it was.
@@ -33,6 +37,8 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 	switch {
 	case g.err != nil:
 		return ignoredFailed
+	case g.frozen:
+		return ignoredResigning
 	case ident.ReplicaID(m.GetTo()) != g.cfg.Replica || from == 0 || from == g.cfg.Replica:
 		return ignoredWrongReplica
 	}
@@ -62,12 +68,17 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 }
 
 func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) (ignored string) {
+	// A message of a later term would end the one in which this replica may cut its log: that comes first (I11).
+	if ident.Term(m.GetTerm()) > g.term && movesTerm(m) && g.goIfMust() && g.frozen {
+		return ignoredResigning
+	}
+	if m.GetType() == raftpb.MsgVoteResp {
+		g.takeVote(m, promised) // by one more vote a leader may be barred no more
+	}
 	if wouldLead(m) && g.barred() != causeNone {
 		return ignoredBarred
 	}
 	switch m.GetType() {
-	case raftpb.MsgVoteResp:
-		g.takeVote(m, promised)
 	case raftpb.MsgApp:
 		g.heard(m)
 		g.refuseAhead(m)
@@ -99,6 +110,11 @@ func (g *group) saysTermAlone(m *raftpb.Message) bool {
 	return ident.Term(m.GetTerm()) <= g.term
 }
 
+// movesTerm says whether raft moves to the message's term if that is a later one.
+func movesTerm(m *raftpb.Message) bool {
+	return m.GetType() != raftpb.MsgPreVote && (m.GetType() != raftpb.MsgPreVoteResp || m.GetReject())
+}
+
 // takeVote notes the promise in a vote, before raft counts it (I4).
 func (g *group) takeVote(m *raftpb.Message, promised hybridtime.Timestamp) {
 	if m.GetReject() {
@@ -106,10 +122,33 @@ func (g *group) takeVote(m *raftpb.Message, promised hybridtime.Timestamp) {
 	}
 	if term := ident.Term(m.GetTerm()); term >= g.voteTerm {
 		if term > g.voteTerm {
-			g.voteTerm, g.votePromised = term, 0
+			g.voteTerm, g.votes = term, nil
 		}
-		g.votePromised = max(g.votePromised, promised)
+		if g.votes == nil {
+			g.votes = make(map[uint64]hybridtime.Timestamp)
+		}
+		g.votes[m.GetFrom()] = promised
+		g.votePromised = g.promisedByQuorum()
 	}
+}
+
+// promisedByQuorum is the lowest T such that voters who have promised no more than T were enough to be elected by: each closed
+// timestamp is at or below it, as those who promised it and any such quorum share a voter. So a vote that was not needed, from a
+// server whose clock is far ahead, keeps nobody from writing. This replica's own promise counts by itself (floor).
+func (g *group) promisedByQuorum() hybridtime.Timestamp {
+	promises := slices.Sorted(maps.Values(g.votes))
+	for _, ts := range promises {
+		in := map[uint64]bool{uint64(g.cfg.Replica): true}
+		for id, p := range g.votes {
+			if p <= ts {
+				in[id] = true
+			}
+		}
+		if g.voters.VoteResult(in) == quorum.VoteWon {
+			return ts
+		}
+	}
+	return promises[len(promises)-1]
 }
 
 // send puts a raft message on its way to another replica.

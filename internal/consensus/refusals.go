@@ -37,6 +37,7 @@ type refused struct {
 	index       ident.Index
 	ts, reading hybridtime.Timestamp
 	age         int // ticks since the follower said so last
+	lasts       int // ticks since it said so first of this entry
 }
 
 // holdHeartbeats is for how many heartbeat intervals a leader doesn't offer a follower what it has refused. A follower answers
@@ -96,6 +97,9 @@ func (g *group) receiveRefused(from ident.ReplicaID, m *nyalav1.EntryRefused) {
 	if old := g.refusers[from]; old != nil && old.index < index {
 		r.index, r.ts = old.index, old.ts
 	}
+	if old := g.refusers[from]; old != nil && old.index == r.index {
+		r.lasts = old.lasts
+	}
 	if g.refusers == nil {
 		g.refusers = make(map[ident.ReplicaID]*refused)
 	}
@@ -117,6 +121,7 @@ func (g *group) forgetRefused(ticks int) {
 		return
 	}
 	for id, r := range g.refusers {
+		r.lasts += ticks
 		if r.age += ticks; r.index <= g.commit || r.age >= 2*g.core.cfg.ElectionTicks {
 			delete(g.refusers, id)
 		}
@@ -145,8 +150,9 @@ func (g *group) holdBack(m *raftpb.Message) (drop bool) {
 	return false
 }
 
-// stalled says what keeps this leader from committing anything, if so many voters refuse an entry of it that no majority can
-// take it; "": nothing. It ends when the clocks agree, or when somebody is shown to be wrong and goes.
+// stalled says what keeps this leader from committing anything: so many voters refuse an entry of it that no majority can take
+// it, or some do and nobody else has helped for as long as the entry is held back. "": nothing. It ends when the clocks agree,
+// or when somebody is shown to be wrong and goes.
 func (g *group) stalled() string {
 	if len(g.refusers) == 0 || g.role != raft.StateLeader {
 		return ""
@@ -154,17 +160,19 @@ func (g *group) stalled() string {
 	votes := make(map[uint64]bool, len(g.refusers))
 	var by []string
 	var first *refused
+	long := false
 	for id, r := range g.refusers {
 		if r.index <= g.commit {
 			continue
 		}
 		votes[uint64(id)] = false
+		long = long || r.lasts >= holdHeartbeats*g.core.cfg.HeartbeatTicks
 		by = append(by, fmt.Sprint(id))
 		if first == nil || r.index < first.index {
 			first = r
 		}
 	}
-	if g.voters.VoteResult(votes) != quorum.VoteLost {
+	if first == nil || !long && g.voters.VoteResult(votes) != quorum.VoteLost {
 		return ""
 	}
 	slices.Sort(by)

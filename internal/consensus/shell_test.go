@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,9 +37,11 @@ type testHost struct {
 	net   *testNet
 	log   wal.Store
 	clock *testClock
-	in    chan inBatch
-	stop  context.CancelFunc
-	done  chan struct{}
+	// judged: most others say that the clock is off.
+	judged atomic.Bool
+	in     chan inBatch
+	stop   context.CancelFunc
+	done   chan struct{}
 
 	mu      sync.Mutex
 	cond    *sync.Cond
@@ -264,7 +267,7 @@ func (c *testCluster) start(id ident.ServerID, log wal.Store) *testHost {
 	h.cond = sync.NewCond(&h.mu)
 	cfg := c.cfg
 	cfg.ServerID = id
-	host, err := NewHost(cfg, Deps{Log: log, Clock: h.clock, Transport: h, Applier: h, Observer: h})
+	host, err := NewHost(cfg, Deps{Log: log, Clock: h.clock, Transport: h, Applier: h, Observer: h, Blamed: h.judged.Load})
 	if err != nil {
 		c.t.Fatal(err)
 	}

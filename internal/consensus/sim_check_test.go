@@ -23,7 +23,7 @@ type checker struct {
 	onlyWhole bool
 	groups    map[ident.TabletID]*groupFacts
 
-	commits, closes, reads, elections int
+	commits, closes, reads, elections, cuts, majorities int
 }
 
 // groupFacts is what is known of one tablet's group.
@@ -32,7 +32,9 @@ type groupFacts struct {
 	entries   map[ident.OpID]uint64 // hash of each entry ever put in a log
 	committed []consensus.CommittedEntry
 	closed    []closedFact
-	applied   ident.Index // anywhere
+	applied   ident.Index         // anywhere
+	asked     map[ident.OpID]bool // by term and replica: it has asked another to campaign
+	stamped   int                 // committed entries that carry a timestamp
 	promised  map[ident.ReplicaID]hybridtime.Timestamp
 	// mayPromise are the requests that reached a replica in their term.
 	mayPromise map[promiseFact]bool
@@ -64,7 +66,7 @@ func (c *checker) group(t ident.TabletID) *groupFacts {
 	g := c.groups[t]
 	if g == nil {
 		g = &groupFacts{
-			leaders: map[ident.Term]ident.ReplicaID{}, entries: map[ident.OpID]uint64{},
+			asked: map[ident.OpID]bool{}, leaders: map[ident.Term]ident.ReplicaID{}, entries: map[ident.OpID]uint64{},
 			promised: map[ident.ReplicaID]hybridtime.Timestamp{}, mayPromise: map[promiseFact]bool{},
 		}
 		c.groups[t] = g
@@ -83,6 +85,9 @@ func (c *checker) append(s *simServer, a consensus.Append) {
 				c.failf("server %d: cuts the log of %s behind %s, server %d's ends at %s", s.id, a.Tablet, cut, other.id, last)
 			}
 		}
+	}
+	if a.CutSuffix != 0 {
+		c.cutSuffix(s, a)
 	}
 	for _, e := range a.Entries {
 		id := ident.OpID{Term: ident.Term(e.GetTerm()), Index: ident.Index(e.GetIndex())}
@@ -110,6 +115,7 @@ func (c *checker) committed(s *simServer, a consensus.Apply) {
 			return
 		}
 		if e.Timestamp != 0 {
+			g.stamped++
 			for i := len(g.committed) - 1; i >= 0; i-- {
 				if last := g.committed[i]; last.Timestamp != 0 {
 					if e.Timestamp <= last.Timestamp {
@@ -261,6 +267,8 @@ func (c *checker) message(s *simServer, o consensus.Outgoing) {
 	log := s.log.Log(s.stores[t].number)
 	hs, last := log.HardState(), log.LastOpID()
 	switch rm.GetType() {
+	case raftpb.MsgTimeoutNow:
+		c.asked(s, t, rm)
 	case raftpb.MsgVote:
 		if hs.GetTerm() < rm.GetTerm() || hs.GetTerm() == rm.GetTerm() && hs.GetVote() != rm.GetFrom() {
 			c.failf("server %d: asks for votes in term %d, durable are term %d and vote %d", s.id, rm.GetTerm(), hs.GetTerm(), hs.GetVote())

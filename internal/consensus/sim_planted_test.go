@@ -4,6 +4,7 @@ package consensus_test
 
 import (
 	"flag"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -30,14 +31,37 @@ func TestPlantedMistakes(t *testing.T) {
 	}
 }
 
+// firstSeeds are those that find mistakes which show late: they are looked at first, to save the time of those before them.
+var firstSeeds = map[string]uint64{
+	"closed before an entry of its own term": 1846,
+	"cuts an inherited entry":                332,
+	"read without a round":                   415,
+}
+
 func findMistake(name string, whole bool) (seed uint64, fault string) {
+	if seed = firstSeeds[name]; seed != 0 && !whole {
+		if fault = runMistake(name, seed, false); fault != "" {
+			return seed, fault
+		}
+	}
 	for seed = 1; seed <= 2000; seed++ {
-		w := newWorld(optionsOf(seed))
-		w.check.onlyWhole = whole
-		w.plant = func(c *consensus.Core) { consensus.Plant(c, consensus.Mistakes[name]) }
-		if w.run(); w.check.fault != "" {
-			return seed, w.check.fault
+		if fault = runMistake(name, seed, whole); fault != "" {
+			return seed, fault
 		}
 	}
 	return seed, ""
+}
+
+// runMistake runs one seed with a mistake planted. A mistake may also show by a check of the log's that stops the program.
+func runMistake(name string, seed uint64, whole bool) (fault string) {
+	defer func() {
+		if r := recover(); r != nil {
+			fault = fmt.Sprint(r)
+		}
+	}()
+	w := newWorld(optionsOf(seed))
+	w.check.onlyWhole = whole
+	w.plant = func(c *consensus.Core) { consensus.Plant(c, consensus.Mistakes[name]) }
+	w.run()
+	return w.check.fault
 }

@@ -33,6 +33,7 @@ func optionsOf(seed uint64) worldOptions {
 	case 13:
 		o.noPreVote = true
 	}
+	o.clocks = seed/16%4 == 0
 	return o
 }
 
@@ -41,6 +42,10 @@ func (w *world) chaos() {
 	s := w.servers[w.rng.IntN(len(w.servers))]
 	t := w.tablets[w.rng.IntN(len(w.tablets))]
 	w.now += time.Duration(w.rng.IntN(600)) * time.Microsecond
+	if w.opts.clocks && w.rng.IntN(100) < 4 {
+		w.clocks(s)
+		return
+	}
 	switch n := w.rng.IntN(1000); {
 	case n < 430:
 		w.deliver()
@@ -163,15 +168,12 @@ func (w *world) heal() {
 	clear(w.cut)
 	clear(w.noData)
 	w.trace.add("everything heals")
+	w.rightOnesGoOn()
 	for _, s := range w.servers {
+		s.down = false
 		if !s.up {
 			w.boot(s)
 		}
-		s.noSpace = false
-		s.log.FailNext(0)
-		s.core.SetOutOfSpace(false)
-		s.clock.offset = 0
-		w.fence(s, false)
 	}
 	// One server that stays fenced keeps nobody from going on, and leads nothing.
 	var fenced *simServer
@@ -180,7 +182,7 @@ func (w *world) heal() {
 		w.fence(fenced, true)
 	}
 	// An entry that a clock far ahead stamped is taken when the others' clocks are within their bound of it.
-	w.now += time.Minute
+	w.now += 5 * time.Minute
 	for _, t := range w.tablets {
 		var leader *simServer
 		ok := w.settle(400, func() bool {
@@ -234,7 +236,7 @@ func (w *world) fence(s *simServer, fenced bool) {
 
 func (w *world) ready(t ident.TabletID) *simServer {
 	for _, s := range w.servers {
-		if s.views[t].Status().Ready && !s.fenced {
+		if s.up && s.views[t].Status().Ready && !s.fenced {
 			return s
 		}
 	}
@@ -275,6 +277,9 @@ func (w *world) settle(ticks int, ok func() bool) bool {
 		}
 		w.now += 50 * time.Millisecond
 		for _, s := range w.servers {
+			if s.down {
+				continue
+			}
 			if !s.up {
 				w.boot(s)
 			}
@@ -321,7 +326,7 @@ func TestSim(t *testing.T) {
 	if *simSeed != 0 {
 		from, to = *simSeed, *simSeed
 	}
-	var commits, closes, reads, elections int
+	var commits, closes, reads, elections, cuts, majorities int
 	for seed := from; seed <= to; seed++ {
 		w := newWorld(optionsOf(seed))
 		w.trace.on = *simSeed != 0
@@ -330,8 +335,10 @@ func TestSim(t *testing.T) {
 			t.Fatalf("seed %d: %s\n%s\nseed %d: %s\nrun it again: go test ./internal/consensus -run TestSim -sim.seed=%d", seed, f, w.trace, seed, f, seed)
 		}
 		commits, closes, reads, elections = commits+w.check.commits, closes+w.check.closes, reads+w.check.reads, elections+w.check.elections
+		cuts, majorities = cuts+w.check.cuts, majorities+w.check.majorities
 	}
-	t.Logf("%d seeds: %d commits, %d closes, %d reads, %d elections", to-from+1, commits, closes, reads, elections)
+	t.Logf("%d seeds: %d commits, %d closes, %d reads, %d elections, %d cuts, %d majorities with right clocks", to-from+1, commits,
+		closes, reads, elections, cuts, majorities)
 }
 
 // TestSimRepeats shows that a seed gives the same run each time.

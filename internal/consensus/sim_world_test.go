@@ -50,6 +50,7 @@ type worldOptions struct {
 	learner   bool // the last server's replicas are learners
 	joint     bool // a joint config: all but the last, and all but the first
 	noPreVote bool
+	clocks    bool // clocks step far and often, and are judged
 	steps     int
 }
 
@@ -84,6 +85,8 @@ type simServer struct {
 	noSpace  bool
 	logDead  bool
 	fenced   bool
+	blamed   bool
+	down     bool // and is to stay so
 	restarts int
 }
 
@@ -168,7 +171,11 @@ func (w *world) config() *nyalav1.RaftConfig {
 
 // boot starts a server on what its disk holds.
 func (w *world) boot(s *simServer) {
-	s.clock = &simClock{world: w, bound: 10 * time.Second}
+	offset := time.Duration(0)
+	if s.clock != nil && w.opts.clocks {
+		offset = s.clock.offset // a restart mends no clock
+	}
+	s.clock = &simClock{world: w, bound: 10 * time.Second, offset: offset}
 	if s.restarts > 0 {
 		s.clock.last = max(decodeMark(s.log.Meta(consensus.MetaClockMark)), s.log.LastTimestamp())
 		s.clock.mark = decodeMark(s.log.Meta(consensus.MetaClockMark))
@@ -184,6 +191,7 @@ func (w *world) boot(s *simServer) {
 	s.up, s.noSpace, s.logDead = true, false, false
 	s.views = map[ident.TabletID]*consensus.View{}
 	s.appends, s.applies = nil, nil
+	s.blamed = false // it has heard nobody yet
 	s.core.SetFenced(s.fenced)
 	for _, t := range w.tablets {
 		w.startGroup(s, t)
