@@ -178,8 +178,9 @@ func acceptErrorKind(err error) (kind string, transient bool) {
 	case unix.ECONNABORTED, unix.EPROTO, unix.EPERM, unix.ENETDOWN, unix.ENOPROTOOPT, unix.EHOSTDOWN, unix.ENONET, unix.EHOSTUNREACH,
 		unix.EOPNOTSUPP, unix.ENETUNREACH:
 		return "connection", true
+	default:
+		return "other", false
 	}
-	return "other", false
 }
 
 // tcpInfo is the beginning of the kernel's struct tcp_info, as far as it says something of a listening socket; the kernel

@@ -126,6 +126,10 @@ func plainCause(msg string) string {
 			msg = strings.Trim(msg[i+len(wrap):], `"`)
 		}
 	}
+	// A server that closes a connection before it has said anything has refused it.
+	if strings.Contains(msg, "reading server preface: ") && (strings.HasSuffix(msg, "EOF") || strings.HasSuffix(msg, "connection reset by peer")) {
+		msg += " (it may have refused the connection: its log says so; see its --trusted_subnets and --rpc_max_connections)"
+	}
 	return msg
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,11 @@ import (
 
 // unaryHandler puts the server's checks around a method. It stands where gRPC calls the generated handler and not in an
 // interceptor, which would begin only after the request was received: a request over the limit would get gRPC's own words.
-func (s *Server) unaryHandler(method string, h grpc.MethodHandler) grpc.MethodHandler {
+func (s *Server) unaryHandler(method string, queue *serviceQueue, h grpc.MethodHandler) grpc.MethodHandler {
 	m := s.metrics.method(method)
+	if slices.Contains(unlimitedMethods, method) {
+		queue = nil
+	}
 	return func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (resp any, err error) {
 		start := m.begin()
 		defer func() { m.end(start, err) }()
@@ -38,6 +42,10 @@ func (s *Server) unaryHandler(method string, h grpc.MethodHandler) grpc.MethodHa
 		}
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxDeadline)
 		defer cancel()
+		if err := queue.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer queue.leave()
 		resp, err = h(srv, ctx, func(v any) error {
 			if err := dec(v); err != nil {
 				return describeTooLarge("a request of "+method, err)
@@ -58,7 +66,7 @@ func (s *Server) unaryHandler(method string, h grpc.MethodHandler) grpc.MethodHa
 }
 
 // streamHandler is unaryHandler for streams, which have no cap on their time: a scan may last, a peer's stream does.
-func (s *Server) streamHandler(method string, h grpc.StreamHandler) grpc.StreamHandler {
+func (s *Server) streamHandler(method string, queue *serviceQueue, h grpc.StreamHandler) grpc.StreamHandler {
 	m := s.metrics.method(method)
 	infrastructure := strings.HasPrefix(method, "grpc.")
 	return func(srv any, stream grpc.ServerStream) (err error) {
@@ -87,6 +95,10 @@ func (s *Server) streamHandler(method string, h grpc.StreamHandler) grpc.StreamH
 				}
 			}()
 		}
+		if err := queue.enter(ctx); err != nil {
+			return err
+		}
+		defer queue.leave()
 		return h(srv, &serverStream{ServerStream: stream, ctx: ctx, method: method})
 	}
 }

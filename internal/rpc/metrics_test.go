@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -84,9 +85,20 @@ func TestMetricsLint(t *testing.T) {
 	m.method("x").begin()
 	_, err = newPeerMetrics(reg)
 	require.NoError(t, err)
+	acceptor, err := newAcceptorMetrics(reg)
+	require.NoError(t, err)
+	acceptor.socket("x", "0").queueSize.Observe(1)
+	limits, err := newLimitMetrics(reg)
+	require.NoError(t, err)
+	limits.queue("x", 1, 1)
+	_, err = newMuxMetrics(reg)
+	require.NoError(t, err)
+	a, err := listenAcceptors(acceptorConfig{addresses: []string{"127.0.0.1:0"}, backlog: 1, perAddress: 1, log: slog.New(slog.DiscardHandler), metrics: acceptor})
+	require.NoError(t, err)
+	defer a.close()
 	families, err := reg.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 12)
+	require.Len(t, families, 28)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)

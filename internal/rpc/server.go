@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -27,6 +28,25 @@ type ServerConfig struct {
 	BindAddresses []string
 	// Backlog is the accept queue's limit per address, -1 the system's (--rpc_acceptor_listen_backlog).
 	Backlog int
+	// Acceptors is how many accept each address's connections (--rpc_num_acceptors_per_address); ReusePort gives each a
+	// socket of its own (--rpc_reuseport).
+	Acceptors int
+	ReusePort bool
+	// SampleEveryLog2: each acceptor looks at the accept queue after every 2^SampleEveryLog2-th accept, -1: never
+	// (--rpc_listen_socket_stats_every_log2). SetSampleEveryLog2 changes it.
+	SampleEveryLog2 int
+	// TrustedSubnets are where connections may come from (--trusted_subnets); nil: DefaultTrustedSubnets.
+	TrustedSubnets []netip.Prefix
+	// MaxConnections and MaxConnectionsPerAddress bound open connections; -1: as many as half of the files that the process
+	// may open, and half of MaxConnections.
+	MaxConnections, MaxConnectionsPerAddress int
+	// IdleTimeout closes a connection that had no call for so long (--rpc_default_keepalive_time_ms); negative: never.
+	IdleTimeout time.Duration
+	// ServiceThreads calls of one service are worked on at once, ServiceQueueLength more may wait
+	// (--rpc_num_service_threads, --rpc_service_queue_length).
+	ServiceThreads, ServiceQueueLength int
+	// WebAddress says where the web server is, for those who come to the wrong port; nil: nowhere.
+	WebAddress func() string
 	// MaxMessageSize bounds requests and answers, in bytes (--rpc_max_message_size).
 	MaxMessageSize int
 	// MaxConcurrentStreams bounds the calls under way on one connection.
@@ -46,15 +66,25 @@ type ServerConfig struct {
 	Registerer prometheus.Registerer // nil: no metrics
 }
 
+// DefaultIdleTimeout is Kudu's --rpc_default_keepalive_time_ms.
+const DefaultIdleTimeout = 65 * time.Second
+
 // DefaultServerConfig returns the defaults, which listen nowhere.
 func DefaultServerConfig() ServerConfig {
 	return ServerConfig{
-		Backlog:              DefaultBacklog,
-		MaxMessageSize:       DefaultMaxMessageSize,
-		MaxConcurrentStreams: 1024,
-		MaxDeadline:          30 * time.Minute,
-		HandshakeTimeout:     3 * time.Second,
-		StopTimeout:          5 * time.Second,
+		Backlog:                  DefaultBacklog,
+		Acceptors:                DefaultAcceptors,
+		SampleEveryLog2:          DefaultSampleEveryLog2,
+		MaxConnections:           -1,
+		MaxConnectionsPerAddress: -1,
+		IdleTimeout:              DefaultIdleTimeout,
+		ServiceThreads:           DefaultServiceThreads,
+		ServiceQueueLength:       DefaultServiceQueueLength,
+		MaxMessageSize:           DefaultMaxMessageSize,
+		MaxConcurrentStreams:     1024,
+		MaxDeadline:              30 * time.Minute,
+		HandshakeTimeout:         3 * time.Second,
+		StopTimeout:              5 * time.Second,
 	}
 }
 
@@ -72,6 +102,16 @@ func (c ServerConfig) Validate() error {
 	if c.Backlog != -1 && c.Backlog < 1 {
 		errs = append(errs, fmt.Errorf("--rpc_acceptor_listen_backlog %d: want 1 or more, or -1", c.Backlog))
 	}
+	if c.Acceptors < 1 {
+		errs = append(errs, fmt.Errorf("--rpc_num_acceptors_per_address %d: want 1 or more", c.Acceptors))
+	}
+	if c.SampleEveryLog2 < -1 || c.SampleEveryLog2 > MaxSampleEveryLog2 {
+		errs = append(errs, fmt.Errorf("--rpc_listen_socket_stats_every_log2 %d: want -1 to %d", c.SampleEveryLog2, MaxSampleEveryLog2))
+	}
+	errs = append(errs, validateConnectionLimits(c.MaxConnections, c.MaxConnectionsPerAddress))
+	if c.ServiceThreads < 1 || c.ServiceQueueLength < 1 {
+		errs = append(errs, errors.New("--rpc_num_service_threads and --rpc_service_queue_length: want 1 or more"))
+	}
 	if c.MaxMessageSize < 1<<20 {
 		errs = append(errs, fmt.Errorf("--rpc_max_message_size %d: want 1048576 (1 MiB) or more", c.MaxMessageSize))
 	}
@@ -88,13 +128,14 @@ type Server struct {
 	grpc     *grpc.Server
 	health   *health.Server
 	metrics  *serverMetrics
+	door     *frontDoor
 	stopping chan struct{} // closed when Run begins to stop
 
-	mu        sync.Mutex
-	serving   bool
-	services  []string
-	listeners []net.Listener
-	closed    bool
+	mu       sync.Mutex
+	serving  bool
+	services []string
+	bound    []net.Addr // not nil: Listen did it
+	closed   bool
 }
 
 var _ reflection.GRPCServer = (*Server)(nil)
@@ -111,14 +152,21 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rpc server: metrics: %w", err)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, metrics: m, health: health.NewServer(), stopping: make(chan struct{})}
+	door, err := newFrontDoor(cfg)
+	if err != nil {
+		m.unregister()
+		return nil, fmt.Errorf("rpc server: metrics: %w", err)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, metrics: m, door: door, health: health.NewServer(), stopping: make(chan struct{})}
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(cfg.MaxMessageSize),
 		grpc.MaxSendMsgSize(cfg.MaxMessageSize),
 		grpc.MaxConcurrentStreams(cfg.MaxConcurrentStreams),
 		grpc.MaxHeaderListSize(64<<10),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: max(cfg.IdleTimeout, 0), // 0 is never
+		}),
 		// Half of what our own connections do: who pings faster than that is cut off.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}),
 	)
@@ -132,13 +180,14 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 // RegisterService adds a service, whose calls then go through the server's checks. It must come before Run.
 func (s *Server) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	wrapped := *desc
+	queue := s.door.limits.queue(desc.ServiceName, s.cfg.ServiceThreads, s.cfg.ServiceQueueLength)
 	wrapped.Methods = slices.Clone(desc.Methods)
 	for i, m := range wrapped.Methods {
-		wrapped.Methods[i].Handler = s.unaryHandler(desc.ServiceName+"/"+m.MethodName, m.Handler)
+		wrapped.Methods[i].Handler = s.unaryHandler(desc.ServiceName+"/"+m.MethodName, queue, m.Handler)
 	}
 	wrapped.Streams = slices.Clone(desc.Streams)
 	for i, m := range wrapped.Streams {
-		wrapped.Streams[i].Handler = s.streamHandler(desc.ServiceName+"/"+m.StreamName, m.Handler)
+		wrapped.Streams[i].Handler = s.streamHandler(desc.ServiceName+"/"+m.StreamName, queue, m.Handler)
 	}
 	s.mu.Lock()
 	s.services = append(s.services, desc.ServiceName)
@@ -170,21 +219,14 @@ func (s *Server) Listen() error {
 	if s.closed {
 		return errors.New("rpc server: it was stopped")
 	}
-	if s.listeners != nil {
+	if s.bound != nil {
 		return nil
 	}
-	var lns []net.Listener
-	for _, a := range s.cfg.BindAddresses {
-		ln, err := Listen(a, s.cfg.Backlog)
-		if err != nil {
-			for _, l := range lns {
-				l.Close()
-			}
-			return err
-		}
-		lns = append(lns, ln)
+	bound, err := s.door.listen()
+	if err != nil {
+		return err
 	}
-	s.listeners = lns
+	s.bound = bound
 	return nil
 }
 
@@ -193,16 +235,24 @@ func (s *Server) Addresses() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []string
-	for _, l := range s.listeners {
-		out = append(out, l.Addr().String())
+	for _, a := range s.bound {
+		out = append(out, a.String())
 	}
 	return out
+}
+
+// SetSampleEveryLog2 changes ServerConfig.SampleEveryLog2 of a server that may be running.
+func (s *Server) SetSampleEveryLog2(log2 int) error {
+	if log2 < -1 || log2 > MaxSampleEveryLog2 {
+		return fmt.Errorf("want -1 to %d", MaxSampleEveryLog2)
+	}
+	s.door.setSampleEvery(log2)
+	return nil
 }
 
 // Close gives back what a server holds that never ran; after Run it does nothing.
 func (s *Server) Close() {
 	s.mu.Lock()
-	lns := s.listeners
 	closed := s.closed
 	s.closed = true
 	s.mu.Unlock()
@@ -210,9 +260,7 @@ func (s *Server) Close() {
 		return
 	}
 	s.grpc.Stop()
-	for _, l := range lns {
-		l.Close()
-	}
+	s.door.close()
 	s.metrics.unregister()
 }
 
@@ -227,19 +275,20 @@ func (s *Server) Run(ctx context.Context) error {
 		return errors.New("rpc server: it runs once")
 	}
 	s.serving = true
-	lns := s.listeners
 	s.mu.Unlock()
 	defer s.Close()
 
 	g, ctx := errgroup.WithContext(ctx)
-	for _, ln := range lns {
-		g.Go(func() error {
-			if err := s.grpc.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-				return fmt.Errorf("rpc server on %s: %w", ln.Addr(), err)
-			}
-			return nil
-		})
-	}
+	g.Go(func() error {
+		s.door.run()
+		return nil
+	})
+	g.Go(func() error {
+		if err := s.grpc.Serve(s.door.mux); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			return fmt.Errorf("rpc server on %s: %w", s.door.mux.Addr(), err)
+		}
+		return nil
+	})
 	g.Go(func() error {
 		<-ctx.Done()
 		s.stop()
@@ -248,10 +297,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// stop lets calls finish within the bound.
+// stop takes in what waited to be accepted, so that it is told where it stands and not reset, and lets calls finish within
+// the bound.
 func (s *Server) stop() {
 	close(s.stopping)
 	s.health.Shutdown()
+	s.door.stop()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
