@@ -84,7 +84,7 @@ func (g *group) barred() cause {
 // tried again from the next tick on, to another voter if there is one.
 func (g *group) vacate() {
 	why := g.barred()
-	if why == causeNone || g.err != nil || g.role != raft.StateLeader || g.transfer.to != 0 || g.core.handingOver >= maxHandOvers {
+	if why == causeNone || why == causeLeft || g.err != nil || g.role != raft.StateLeader || g.transfer.to != 0 || g.core.handingOver >= maxHandOvers {
 		return
 	}
 	if to := g.bestVoter(); to != 0 {

@@ -21,15 +21,16 @@ type quarantine struct {
 	age int
 }
 
-// quarantined looks whether the replica is so; at one that is, again once per heartbeat interval.
+// quarantined looks whether the replica is so: when what it is bound to has changed, and once per heartbeat interval, as clocks may
+// step back.
 func (g *group) quarantined() bool {
 	last := max(g.stamps.last(), g.appliedTS, g.outran, g.promised)
 	if g.role == raft.StateLeader {
 		last = max(last, g.floor())
 	}
 	q := &g.quarantine
-	if q.why != "" && q.stamp == last && q.age < g.core.cfg.HeartbeatTicks {
-		return true
+	if q.stamp == last && q.age < g.core.cfg.HeartbeatTicks {
+		return q.why != ""
 	}
 	q.age = 0
 	if last == 0 || g.core.clock.CheckAhead(last) == nil {

@@ -95,7 +95,7 @@ func (w *world) rightOnesGoOn() {
 		}
 		w.fence(s, false)
 	}
-	w.settle(2, func() bool { return false })
+	w.settle(6, func() bool { return false }) // by then each has looked at its log again
 	for _, t := range w.tablets {
 		if !w.rightMajority(t) {
 			continue
