@@ -2,6 +2,7 @@ package client
 
 import (
 	"math"
+	"math/big"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/schema"
@@ -40,11 +41,9 @@ func convert(col *schema.Column, value any) (schema.Value, error) {
 		}
 		return convertInt(col, value)
 	case schema.Date:
-		if v, ok := value.(time.Time); ok {
-			y, m, d := v.Date()
-			return schema.IntValue(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400), nil
-		}
-		return convertInt(col, value)
+		return convertDate(col, value)
+	case schema.Decimal32, schema.Decimal64, schema.Decimal128:
+		return convertDecimal(col, value)
 	default:
 		return convertInt(col, value)
 	}
@@ -63,7 +62,9 @@ func wrongType(col *schema.Column, value any) error {
 	case schema.UnixtimeMicros:
 		want = "a time.Time or an integer of microseconds"
 	case schema.Date:
-		want = "a time.Time or an integer of days"
+		want = "a time.Time, a string as in 2013-01-01 or an integer of days"
+	case schema.Decimal32, schema.Decimal64, schema.Decimal128:
+		want = "a Decimal, a string as in 123.45 or an integer"
 	default:
 	}
 	return status.New(status.InvalidArgument, "column %q (%s): the value is a %T, want %s", col.Name, col.TypeName(), value, want)
@@ -128,6 +129,40 @@ func convertFloat(col *schema.Column, value any) (schema.Value, error) {
 			col.Name, col.TypeName(), value)
 	}
 	return schema.FloatValue(float64(n)), nil
+}
+
+// convertDate takes a time's date in its own location, a text, or days since 1970-01-01.
+func convertDate(col *schema.Column, value any) (schema.Value, error) {
+	switch v := value.(type) {
+	case time.Time:
+		y, m, d := v.Date()
+		return schema.IntValue(time.Date(y, m, d, 0, 0, 0, 0, time.UTC).Unix() / 86400), nil
+	case string:
+		return col.ParseText(v)
+	}
+	return convertInt(col, value)
+}
+
+// convertDecimal takes numbers of any scale. None is rounded: one that the column can't hold exactly is an error.
+func convertDecimal(col *schema.Column, value any) (schema.Value, error) {
+	switch v := value.(type) {
+	case string:
+		return col.ParseText(v)
+	case Decimal:
+		if v.Unscaled == nil {
+			return col.DecimalValue(new(big.Int), v.Scale)
+		}
+		return col.DecimalValue(v.Unscaled, v.Scale)
+	case uint64:
+		return col.DecimalValue(new(big.Int).SetUint64(v), 0)
+	case uint:
+		return col.DecimalValue(new(big.Int).SetUint64(uint64(v)), 0)
+	}
+	n, _, ok := integer(value)
+	if !ok {
+		return schema.Value{}, wrongType(col, value)
+	}
+	return col.DecimalValue(big.NewInt(n), 0)
 }
 
 // convertTime takes a time to the microsecond, cutting off what is finer.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
@@ -324,7 +325,7 @@ func (c *fakeCluster) encode(sc *fakeScanner, n int) []byte {
 	}
 	fields := make([]arrow.Field, len(sc.columns))
 	for k, i := range sc.columns {
-		fields[k] = arrow.Field{Name: s.Column(i).Name, Type: arrowTypes[s.Column(i).Type], Nullable: s.Column(i).Nullable}
+		fields[k] = arrow.Field{Name: s.Column(i).Name, Type: arrowTypeOf(s.Column(i)), Nullable: s.Column(i).Nullable}
 	}
 	as := arrow.NewSchema(fields, nil)
 	b := array.NewRecordBuilder(memory.DefaultAllocator, as)
@@ -351,7 +352,14 @@ var arrowTypes = map[schema.Type]arrow.DataType{
 	schema.Int8: arrow.PrimitiveTypes.Int8, schema.Int16: arrow.PrimitiveTypes.Int16, schema.Int32: arrow.PrimitiveTypes.Int32,
 	schema.Int64: arrow.PrimitiveTypes.Int64, schema.Float: arrow.PrimitiveTypes.Float32, schema.Double: arrow.PrimitiveTypes.Float64,
 	schema.String: arrow.BinaryTypes.String, schema.Binary: arrow.BinaryTypes.Binary, schema.Bool: arrow.FixedWidthTypes.Boolean,
-	schema.UnixtimeMicros: arrow.FixedWidthTypes.Timestamp_us,
+	schema.UnixtimeMicros: arrow.FixedWidthTypes.Timestamp_us, schema.Varchar: arrow.BinaryTypes.String, schema.Date: arrow.FixedWidthTypes.Date32,
+}
+
+func arrowTypeOf(c *schema.Column) arrow.DataType {
+	if c.Precision > 0 {
+		return &arrow.Decimal128Type{Precision: int32(c.Precision), Scale: int32(c.Scale)}
+	}
+	return arrowTypes[c.Type]
 }
 
 func appendCell(c *fakeCluster, b array.Builder, col *schema.Column, cell []byte) {
@@ -384,6 +392,14 @@ func appendCell(c *fakeCluster, b array.Builder, col *schema.Column, cell []byte
 		b.Append(v.Bool())
 	case *array.TimestampBuilder:
 		b.Append(arrow.Timestamp(v.Int()))
+	case *array.Date32Builder:
+		b.Append(arrow.Date32(v.Int()))
+	case *array.Decimal128Builder:
+		n, err := col.Unscaled(v)
+		if err != nil {
+			c.tb.Error(err)
+		}
+		b.Append(decimal128.FromBigInt(n))
 	default:
 		c.tb.Errorf("no Arrow builder for %s", col.Type)
 	}

@@ -49,9 +49,11 @@ func (op *Operation) Reset() {
 }
 
 // Set gives a column a value: nil for NULL; any Go integer, range-checked, for integer columns; any integer or float that the
-// type can hold for float and double; string or []byte for string and binary; bool; time.Time, or an integer of microseconds,
-// for unixtime_micros; a Value for any. A []byte is kept, not copied, until Apply. An error names the column, and leaves it
-// as it was.
+// type can hold for float and double; string or []byte for string, varchar and binary; bool; time.Time, or an integer of
+// microseconds, for unixtime_micros; time.Time (its date where it is), a string as in 2013-01-01, or an integer of days for
+// date; a Decimal, a string as in 123.45, or an integer for decimals, which are never rounded: what doesn't fit is an error; a
+// Value for any. A varchar is cut to its length. A []byte is kept, not copied, until Apply. An error names the column, and
+// leaves it as it was.
 func (op *Operation) Set(column string, value any) error {
 	i, err := op.table.column(column)
 	if err != nil {
@@ -79,7 +81,13 @@ func (op *Operation) SetValue(i int, v Value) error {
 		if _, err := col.AppendValueBytes(op.scratch[:0], v); err != nil {
 			return err
 		}
-	case len(v.Bytes()) > schema.MaxCellSize:
+		if err := col.CheckValue(v); err != nil {
+			return err
+		}
+	case col.Type == schema.Varchar && len(v.Bytes()) > int(col.Length):
+		v = schema.BytesValue(col.CutVarchar(v.Bytes()))
+	}
+	if len(v.Bytes()) > schema.MaxCellSize {
 		return status.New(status.CellTooLarge, "column %q (%s): the value has %d bytes, the most is %d", col.Name, col.TypeName(),
 			len(v.Bytes()), schema.MaxCellSize)
 	}

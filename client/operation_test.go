@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"math"
 	"strings"
 	"testing"
@@ -15,6 +16,12 @@ func typesTable(tb testing.TB) *Table {
 	for _, t := range []Type{Int8, Int16, Int32, Int64, String, Bool, Float, Double, Binary, UnixtimeMicros} {
 		columns = append(columns, Column{Name: t.String(), Type: t, Nullable: true})
 	}
+	columns = append(columns,
+		Column{Name: "decimal", Type: DecimalType(4), Precision: 4, Scale: 2, Nullable: true},
+		Column{Name: "decimal64", Type: DecimalType(18), Precision: 18, Scale: 18, Nullable: true},
+		Column{Name: "decimal128", Type: DecimalType(38), Precision: 38, Nullable: true},
+		Column{Name: "varchar", Type: Varchar, Length: 3, Nullable: true},
+		Column{Name: "date", Type: Date, Nullable: true})
 	s, err := schema.NewTable(columns)
 	if err != nil {
 		tb.Fatal(err)
@@ -59,6 +66,26 @@ func TestSet(t *testing.T) {
 		{"unixtime_micros", at, IntValue(at.UnixMicro())},
 		{"unixtime_micros", 5, IntValue(5)},
 		{"int32", IntValue(9), IntValue(9)},
+		{"decimal", "1.10", IntValue(110)},
+		{"decimal", NewDecimal(11, 1), IntValue(110)},
+		{"decimal", NewDecimal(1100, 3), IntValue(110)},
+		{"decimal", NewDecimal(-9, -1), IntValue(-9000)},
+		{"decimal", Decimal{Scale: 9}, IntValue(0)},
+		{"decimal", 99, IntValue(9900)},
+		{"decimal", uint64(1), IntValue(100)},
+		{"decimal", IntValue(-9999), IntValue(-9999)},
+		{"decimal64", "-0.999999999999999999", IntValue(-999999999999999999)},
+		{"decimal128", "-1", BytesValue(bytes.Repeat([]byte{0xff}, 16))},
+		{"decimal128", uint64(math.MaxUint64), BytesValue(append(bytes.Repeat([]byte{0xff}, 8), make([]byte, 8)...))},
+		{"varchar", "äöüß", StringValue("äöü")},
+		{"varchar", []byte("abcd"), StringValue("abc")},
+		{"varchar", "ä", StringValue("ä")},
+		{"varchar", StringValue("abcd"), StringValue("abc")},
+		{"varchar", strings.Repeat("x", 1<<17), StringValue("xxx")},
+		{"date", time.Date(1969, 12, 31, 23, 0, 0, 0, time.FixedZone("", -18000)), IntValue(-1)},
+		{"date", time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), IntValue(-719162)},
+		{"date", "9999-12-31", IntValue(2932896)},
+		{"date", -719162, IntValue(-719162)},
 	} {
 		op := table.NewInsert()
 		if err := op.Set(f.column, f.value); err != nil {
@@ -101,6 +128,20 @@ func TestSet(t *testing.T) {
 		{"int32", StringValue("x"), CodeInvalidArgument, "want an integer"},
 		{"string", IntValue(1), CodeInvalidArgument, "want a string"},
 		{"string", struct{}{}, CodeInvalidArgument, "is a struct {}"},
+		{"decimal", "99.995", CodeInvalidArgument, "more digits behind the point than the scale 2"},
+		{"decimal", NewDecimal(99995, 3), CodeInvalidArgument, "more digits behind the point than the scale 2"},
+		{"decimal", "100.00", CodeInvalidArgument, "more digits than the precision 4 allows"},
+		{"decimal", 100, CodeInvalidArgument, "more digits than the precision 4 allows"},
+		{"decimal", IntValue(10000), CodeInvalidArgument, "more digits than the precision 4 allows"},
+		{"decimal", 1.1, CodeInvalidArgument, "is a float64, want a Decimal, a string as in 123.45 or an integer"},
+		{"decimal128", "1" + strings.Repeat("0", 38), CodeInvalidArgument, "more digits than the precision 38 allows"},
+		{"decimal128", IntValue(1), CodeInvalidArgument, "the value is an integer"},
+		{"varchar", 5, CodeInvalidArgument, "want a string or []byte"},
+		{"date", -719163, CodeInvalidArgument, "day -719163 is out of range"},
+		{"date", 2932897, CodeInvalidArgument, "day 2932897 is out of range"},
+		{"date", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), CodeInvalidArgument, "out of range"},
+		{"date", "2013-02-30", CodeInvalidArgument, "want a date"},
+		{"date", true, CodeInvalidArgument, "want a time.Time, a string as in 2013-01-01 or an integer of days"},
 	} {
 		op := table.NewInsert()
 		err := op.Set(f.column, f.value)
@@ -112,7 +153,7 @@ func TestSet(t *testing.T) {
 		}
 	}
 	op := table.NewInsert()
-	for _, i := range []int{-1, 11} {
+	for _, i := range []int{-1, table.schema.NumColumns()} {
 		if err := op.SetValue(i, IntValue(1)); CodeOf(err) != CodeInvalidArgument {
 			t.Errorf("position %d: %v", i, err)
 		}

@@ -17,7 +17,8 @@ import (
 // columns, beyond that, Retain it first and Release it later.
 type Batch struct {
 	// Record holds the columns in the order asked for; nil with CountOnly. Their Arrow types: integers, floats and bool as
-	// their like; string as utf8, binary as binary, unixtime_micros as timestamp[us, UTC].
+	// their like; string and varchar as utf8, binary as binary, unixtime_micros as timestamp[us, UTC], date as date32, decimals
+	// as decimal128.
 	Record arrow.RecordBatch
 	// Rows is the number of rows.
 	Rows int

@@ -152,6 +152,8 @@ func TestArrowTypes(t *testing.T) {
 	values := []Value{
 		IntValue(1), IntValue(-128), IntValue(-32768), IntValue(math.MinInt32), IntValue(math.MinInt64), StringValue("é"),
 		BoolValue(true), FloatValue(1.5), FloatValue(math.Pi), BytesValue([]byte{0, 255}), IntValue(1_356_998_400_000_000),
+		IntValue(-9999), IntValue(999_999_999_999_999_999), BytesValue(append(bytes.Repeat([]byte{0xfe}, 8), bytes.Repeat([]byte{0xff}, 8)...)),
+		StringValue("äöü"), IntValue(-719162),
 	}
 	for row := range 3 {
 		op := table.NewInsert()

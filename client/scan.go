@@ -151,6 +151,9 @@ func (t *Table) Predicate(column string, comparison Comparison, value any) (Pred
 	if _, err := col.ValueBytes(v); err != nil {
 		return Predicate{}, err
 	}
+	if err := col.CheckValue(v); err != nil {
+		return Predicate{}, err
+	}
 	switch comparison {
 	case Equal:
 		return schema.Equal(col, v), nil

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"math/big"
+
 	"github.com/nyaladb/nyala/internal/schema"
 )
 
@@ -36,6 +38,15 @@ const (
 	Double         = schema.Double
 	Binary         = schema.Binary
 	UnixtimeMicros = schema.UnixtimeMicros
+	// Decimal32 has a Precision of 1 to 9 digits, Decimal64 10 to 18, Decimal128 19 to 38; DecimalType chooses. Scale of them
+	// stand behind the point.
+	Decimal32  = schema.Decimal32
+	Decimal64  = schema.Decimal64
+	Decimal128 = schema.Decimal128
+	// Varchar is a string of at most Length characters: longer ones are cut when they are set.
+	Varchar = schema.Varchar
+	// Date is a day from 0001-01-01 to 9999-12-31.
+	Date = schema.Date
 )
 
 // The kinds of operations.
@@ -46,13 +57,37 @@ const (
 	Delete = schema.Delete
 )
 
+// DecimalType returns the decimal type for a precision, which is 1 to 38.
+func DecimalType(precision int) Type {
+	switch {
+	case precision <= 9:
+		return Decimal32
+	case precision <= 18:
+		return Decimal64
+	default:
+		return Decimal128
+	}
+}
+
+// Decimal is the number Unscaled / 10^Scale, exactly: a value for decimal columns of any scale that can hold it.
+type Decimal struct {
+	Unscaled *big.Int
+	Scale    int
+}
+
+// NewDecimal returns unscaled / 10^scale.
+func NewDecimal(unscaled int64, scale int) Decimal {
+	return Decimal{Unscaled: big.NewInt(unscaled), Scale: scale}
+}
+
 // ParseType returns the type with the given name: "int64", "unixtime_micros".
 func ParseType(name string) (Type, error) { return schema.ParseType(name) }
 
 // Null returns the NULL value.
 func Null() Value { return schema.Null() }
 
-// IntValue returns a value for columns of integers, and of times as microseconds since the epoch.
+// IntValue returns a value for columns of integers, of times as microseconds and dates as days since the epoch, and of decimals
+// of up to 18 digits as their unscaled integers.
 func IntValue(v int64) Value { return schema.IntValue(v) }
 
 // FloatValue returns a value for float and double columns.
@@ -61,8 +96,8 @@ func FloatValue(v float64) Value { return schema.FloatValue(v) }
 // BoolValue returns a value for bool columns.
 func BoolValue(v bool) Value { return schema.BoolValue(v) }
 
-// StringValue returns a value for string and binary columns, with a copy of s.
+// StringValue returns a value for string, varchar and binary columns, with a copy of s.
 func StringValue(s string) Value { return schema.StringValue(s) }
 
-// BytesValue returns a value for string and binary columns, which keeps b itself.
+// BytesValue returns a value for string, varchar and binary columns, which keeps b itself.
 func BytesValue(b []byte) Value { return schema.BytesValue(b) }

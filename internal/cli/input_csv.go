@@ -120,7 +120,7 @@ func (s *csvSource) value(c *client.Column, f csvField) (client.Value, error) {
 		return c.ParseText(text)
 	}
 	err := checkNull(c)
-	if err != nil && text == "" && c.Type == client.String {
+	if err != nil && text == "" && (c.Type == client.String || c.Type == client.Varchar) {
 		err = fmt.Errorf(`%w (nothing is NULL; the empty string is "", or use --null with another word)`, err)
 	}
 	return client.Null(), err

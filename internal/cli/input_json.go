@@ -189,7 +189,7 @@ func jsonValue(c *client.Column, t json.Token) (client.Value, error) {
 		}
 		return client.Value{}, badValue(c, "%v is no value of the type", t)
 	case json.Number:
-		if c.Type == client.String || c.Type == client.Binary {
+		if c.Type == client.String || c.Type == client.Varchar || c.Type == client.Binary {
 			return client.Value{}, badValue(c, "the number %s isn't a string", t)
 		}
 		return c.ParseText(t.String())

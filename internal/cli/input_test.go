@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +24,8 @@ import (
 // everyType is a schema with a column of each type, all but the key nullable.
 func everyType(t require.TestingT) *client.Schema {
 	columns, err := schema.ParseColumnSpecs("k string, i8 int8 null, i16 int16 null, i32 int32 null, i64 int64 null, s string null, " +
-		"b binary null, f float null, d double null, t unixtime_micros null, o bool null")
+		"b binary null, f float null, d double null, t unixtime_micros null, o bool null, vc varchar(9) null, day date null, " +
+		"d32 decimal(9,2) null, d64 decimal(18,18) null, d128 decimal(38,10) null")
 	require.NoError(t, err)
 	columns[0].Key = true
 	s, err := schema.NewTable(columns)
@@ -46,6 +49,16 @@ func drawRow(t *rapid.T, s *client.Schema) []client.Value {
 			row[i] = client.IntValue(rapid.Int64().Draw(t, "time"))
 		case client.String:
 			row[i] = client.StringValue(rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "NULL", `"`, "\r\n", ",", "a\x00\u2028"})).Draw(t, "string"))
+		case client.Varchar:
+			row[i] = client.StringValue(rapid.StringN(0, int(c.Length), -1).Draw(t, "varchar"))
+		case client.Date:
+			row[i] = client.IntValue(rapid.Int64Range(-719162, 2932896).Draw(t, "date"))
+		case client.Decimal32, client.Decimal64, client.Decimal128:
+			digits := rapid.StringMatching(fmt.Sprintf("-?[0-9]{1,%d}", c.Precision)).Draw(t, "decimal")
+			n, _ := new(big.Int).SetString(digits, 10)
+			var err error
+			row[i], err = c.DecimalValue(n, int(c.Scale))
+			require.NoError(t, err)
 		case client.Binary:
 			row[i] = client.BytesValue(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes"))
 		case client.Float:

@@ -36,7 +36,8 @@ is decompressed.
 
 CSV begins with a line of column names. A field that is nothing is NULL, "" is the empty string; --null names another word
 for NULL (may be repeated; --null "" adds nothing to the words again). JSON is one object to a line, or one array of them.
-Times are RFC 3339, as in 2013-01-01T10:00:00Z, or integers of microseconds; binary values are hexadecimal after 0x.
+Times are RFC 3339, as in 2013-01-01T10:00:00Z, or integers of microseconds; dates are as in 2013-01-01; binary values are
+hexadecimal after 0x. A decimal with more digits than its column holds is rejected; a varchar that is too long is cut.
 
 Rows that can't be taken are named with their line and left out; the others are written, and the exit code is 4.
 With --op upsert a row whose key is there already is replaced, so that loading a file again is safe.`,

@@ -209,7 +209,8 @@ func (t *tableRows) grid() *grid {
 		t.held = newGrid(names...)
 		for i, c := range t.columns {
 			switch c.Type {
-			case client.Int8, client.Int16, client.Int32, client.Int64, client.Float, client.Double:
+			case client.Int8, client.Int16, client.Int32, client.Int64, client.Float, client.Double,
+				client.Decimal32, client.Decimal64, client.Decimal128:
 				t.held.numbers(i)
 			default:
 			}

@@ -81,7 +81,8 @@ func (a *app) tableScan() *cobra.Command {
 		Long: `Print rows of a table, tablet after tablet, the rows of each in the order of their keys.
 
 CSV has a header line; NULL is nothing, the empty string "". JSON is one array of objects, one object to a line; ndjson the
-objects alone. Both can be loaded again. Times are RFC 3339 in UTC, binary values hexadecimal after 0x.`,
+objects alone. Both can be loaded again. Times are RFC 3339 in UTC (integers of microseconds outside the years 0 to 9999), decimals strings in
+JSON, binary values hexadecimal after 0x.`,
 		Example: `  nyala table scan flights --columns carrier,flight,dest --where "distance > 2000 and origin = 'JFK'" --limit 10
   nyala table scan flights --format csv > flights.csv`,
 		Args: cobra.ExactArgs(1),

@@ -36,7 +36,8 @@ func (a *app) tableCreate() *cobra.Command {
 		Long: `Create a table and return when every tablet has a leader.
 
 Columns are written as "name type", "null" behind those that may be NULL; a name that isn't a plain word stands in double
-quotes. The types are bool, int8, int16, int32, int64, float, double, string, binary and unixtime_micros (a moment).
+quotes. The types are bool, int8, int16, int32, int64, float, double, decimal(precision, scale), string, varchar(length),
+binary, unixtime_micros (a moment) and date.
 
 Each --hash spreads the rows over a number of buckets by a hash of some key columns. The number of tablets is the product
 of all buckets, one without --hash.`,

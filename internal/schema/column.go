@@ -53,11 +53,19 @@ func (c *Column) TypeName() string {
 	}
 }
 
-// String is the column as a column spec has it: "name string null".
+// String is the column as a column spec has it: "name string null", "price decimal(9,2) default 0.00 comment 'in EUR'".
 func (c *Column) String() string {
 	s := quoteIdentifier(c.Name) + " " + c.TypeName()
 	if c.Nullable {
 		s += " null"
+	}
+	if c.WriteDefault != nil {
+		if v, err := c.ValueFromBytes(c.WriteDefault); err == nil {
+			s += " default " + c.formatLiteral(v)
+		}
+	}
+	if c.Comment != "" {
+		s += " comment " + quoteText(c.Comment)
 	}
 	return s
 }

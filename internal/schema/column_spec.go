@@ -11,9 +11,10 @@ import (
 // ParseColumnSpecs reads the columns of a new table, as in "id int64, name string null":
 //
 //	column {, column}
-//	column = name type [NULL | NOT NULL]
+//	column = name type {NULL | NOT NULL | DEFAULT literal | COMMENT 'text'}
 //
-// Columns are not nullable unless they say so. A name that isn't a plain word stands in double quotes. Type names are in any
+// Columns are not nullable unless they say so. A literal is as in a where clause: a number, true, false, or what
+// Column.ParseText takes in single quotes. A name that isn't a plain word stands in double quotes. Type names are in any
 // case; decimal(precision, scale) and varchar(length) take attributes. Which columns are the key, OrderKeyFirst says.
 func ParseColumnSpecs(specs string) ([]Column, error) {
 	p := &specParser{lexer: lexer{what: "columns", source: specs}}
@@ -91,23 +92,72 @@ func (p *specParser) column() (Column, error) {
 	if err := p.typeOf(&c); err != nil {
 		return Column{}, err
 	}
-	not := p.tok
-	if not.is("not") {
-		if err := p.advance(); err != nil {
+	seen := make(map[string]bool)
+	for p.tok.kind != tokenEnd && !p.tok.is(",") {
+		if err := p.clause(&c, seen); err != nil {
 			return Column{}, err
 		}
-		if !p.tok.is("null") {
-			return Column{}, p.fault(p.tok.pos, "want NULL after NOT, have %v", p.tok)
-		}
-	}
-	if p.tok.is("null") {
-		c.Nullable = !not.is("not")
-		return c, p.advance()
-	}
-	if p.tok.kind != tokenEnd && !p.tok.is(",") {
-		return Column{}, p.fault(p.tok.pos, "want NULL, NOT NULL, a comma or the end after column %q, have %v", c.Name, p.tok)
 	}
 	return c, nil
+}
+
+// clause reads one of those that may follow a type.
+func (p *specParser) clause(c *Column, seen map[string]bool) error {
+	first, not := p.tok, p.tok.is("not")
+	word := strings.ToUpper(first.text)
+	switch {
+	case not:
+		if err := p.advance(); err != nil {
+			return err
+		}
+		if !p.tok.is("null") {
+			return p.fault(p.tok.pos, "want NULL after NOT, have %v", p.tok)
+		}
+		word = "NULL"
+	case !first.is("null") && !first.is("default") && !first.is("comment"):
+		return p.fault(first.pos, "want NULL, NOT NULL, DEFAULT, COMMENT, a comma or the end after column %q, have %v", c.Name, first)
+	}
+	if seen[word] {
+		return p.fault(first.pos, "column %q: %s stands there twice", c.Name, word)
+	}
+	seen[word] = true
+	if err := p.advance(); err != nil {
+		return err
+	}
+	switch word {
+	case "NULL":
+		c.Nullable = !not
+		return nil
+	case "DEFAULT":
+		return p.defaultOf(c)
+	default:
+		if p.tok.kind != tokenText {
+			return p.fault(p.tok.pos, "want a comment in single quotes, have %v", p.tok)
+		}
+		c.Comment = p.tok.text
+		return p.advance()
+	}
+}
+
+// defaultOf reads the literal of a default.
+func (p *specParser) defaultOf(c *Column) error {
+	literal := p.tok
+	switch {
+	case literal.is("null"):
+		return p.fault(literal.pos, "column %q: a default can't be NULL: a nullable column without a default stores NULL", c.Name)
+	case literal.kind != tokenText && literal.kind != tokenNumber && !literal.is("true") && !literal.is("false"):
+		return p.fault(literal.pos, "want the default of column %q, have %v: strings stand in single quotes", c.Name, literal)
+	case literal.kind != tokenText && (c.Type == String || c.Type == Varchar):
+		return p.fault(literal.pos, "%s takes a string in single quotes, as in %s", c.label(), quoteText(literal.text))
+	}
+	v, err := c.ParseText(literal.text)
+	if err == nil {
+		c.WriteDefault, err = c.DefaultValueBytes(v)
+	}
+	if err != nil {
+		return p.fault(literal.pos, "%v", err)
+	}
+	return p.advance()
 }
 
 // typeOf reads a type and its attributes.

@@ -174,6 +174,7 @@ func FuzzParseWhere(f *testing.F) {
 func FuzzParseColumnSpecs(f *testing.F) {
 	f.Add("id int64, name string null")
 	f.Add(`"a ""b""" decimal(9, 2) not null, v varchar(3)`)
+	f.Add(`a int8 default -1 comment 'c', s string null default '', d date default '0001-01-01'`)
 	f.Fuzz(func(t *testing.T, specs string) {
 		columns, err := ParseColumnSpecs(specs)
 		if err != nil {

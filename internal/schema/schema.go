@@ -55,16 +55,12 @@ func New(columns []Column, version uint32, nextID ColumnID) (*Schema, error) {
 	return s, nil
 }
 
-// NewTable returns the first schema of a new table: version 0, ids given from 0 on in the order of the columns (whatever ids
-// they came with), and only types that are offered to users.
+// NewTable returns the first schema of a new table: version 0, ids given from 0 on in the order of the columns, whatever ids
+// they came with.
 func NewTable(columns []Column) (*Schema, error) {
 	columns = slices.Clone(columns)
 	for i := range columns {
-		c := &columns[i]
-		c.ID = ColumnID(i)
-		if c.Type.Valid() && !c.Type.Offered() {
-			return nil, c.fault(status.InvalidSchema, "the type isn't offered: the types are %s", offeredTypes())
-		}
+		columns[i].ID = ColumnID(i)
 	}
 	return New(columns, 0, ColumnID(len(columns)))
 }

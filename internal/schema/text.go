@@ -17,7 +17,7 @@ import (
 //	integers           decimal digits: -12
 //	bool               true, false (any case when read)
 //	float, double      the shortest decimal that reads back the same: 0.1, 1e+21, NaN, +Inf
-//	string, varchar    itself; valid UTF-8 when read
+//	string, varchar    itself; valid UTF-8 when read (a varchar that is too long is cut when it is written, not here)
 //	binary             hexadecimal after 0x: 0x00ff
 //	unixtime_micros    RFC 3339: 2013-01-01T10:00:00Z, written in UTC and with six digits of a second's fraction if it isn't
 //	                   zero; or an integer, microseconds since 1970, which is how times outside the years 0 to 9999 are written
@@ -100,8 +100,6 @@ func (c *Column) parseString(s string) (Value, error) {
 		return Value{}, c.badText(s, "not valid UTF-8")
 	case len(s) > MaxCellSize:
 		return Value{}, c.tooLarge(len(s))
-	case c.Type == Varchar && len(s) > int(c.Length) && utf8.RuneCountInString(s) > int(c.Length):
-		return Value{}, c.badText(s, strconv.Itoa(utf8.RuneCountInString(s))+" characters, the most is "+strconv.Itoa(int(c.Length)))
 	}
 	return StringValue(s), nil
 }

@@ -34,10 +34,7 @@ func (c *Column) parseDecimal(s string) (Value, error) {
 	if negative {
 		n.Neg(n)
 	}
-	if c.Type != Decimal128 {
-		return IntValue(n.Int64()), nil
-	}
-	return BytesValue(int128FromBig(n).append(nil)), nil
+	return c.unscaledValue(n), nil
 }
 
 func (c *Column) appendDecimal(dst []byte, v Value) []byte {

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"slices"
+	"strings"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/status"
@@ -48,26 +49,24 @@ type traits struct {
 	name  string
 	size  uint8
 	class class
-	// offered: a user may create a column of it. The encoders know every type.
-	offered bool
 }
 
 var typeTraits = [numTypes]traits{
-	Int8:           {"int8", 1, classInt, true},
-	Int16:          {"int16", 2, classInt, true},
-	Int32:          {"int32", 4, classInt, true},
-	Int64:          {"int64", 8, classInt, true},
-	String:         {"string", 16, classBytes, true},
-	Bool:           {"bool", 1, classBool, true},
-	Float:          {"float", 4, classFloat, true},
-	Double:         {"double", 8, classFloat, true},
-	Binary:         {"binary", 16, classBytes, true},
-	UnixtimeMicros: {"unixtime_micros", 8, classInt, true},
-	Decimal32:      {"decimal32", 4, classInt, false},
-	Decimal64:      {"decimal64", 8, classInt, false},
-	Decimal128:     {"decimal128", 16, classInt128, false},
-	Varchar:        {"varchar", 16, classBytes, false},
-	Date:           {"date", 4, classInt, false},
+	Int8:           {"int8", 1, classInt},
+	Int16:          {"int16", 2, classInt},
+	Int32:          {"int32", 4, classInt},
+	Int64:          {"int64", 8, classInt},
+	String:         {"string", 16, classBytes},
+	Bool:           {"bool", 1, classBool},
+	Float:          {"float", 4, classFloat},
+	Double:         {"double", 8, classFloat},
+	Binary:         {"binary", 16, classBytes},
+	UnixtimeMicros: {"unixtime_micros", 8, classInt},
+	Decimal32:      {"decimal32", 4, classInt},
+	Decimal64:      {"decimal64", 8, classInt},
+	Decimal128:     {"decimal128", 16, classInt128},
+	Varchar:        {"varchar", 16, classBytes},
+	Date:           {"date", 4, classInt},
 }
 
 func (t Type) traits() traits {
@@ -81,9 +80,6 @@ func (t Type) class() class { return t.traits().class }
 
 // Valid says whether t is one of the table types.
 func (t Type) Valid() bool { return t.class() != classNone }
-
-// Offered says whether a new table may have columns of the type.
-func (t Type) Offered() bool { return t.traits().offered }
 
 // Size is the length of a cell in row operations: the value's own for a fixed-width type, 16 (offset and length) for one of
 // variable length.
@@ -117,24 +113,21 @@ func ParseType(name string) (Type, error) {
 			return Type(t), nil
 		}
 	}
-	return 0, status.New(status.InvalidArgument, "unknown type %q: the types are %s", name, offeredTypes())
+	return 0, status.New(status.InvalidArgument, "unknown type %q: the types are %s", name, typeList())
 }
 
-// offeredTypes lists the names for an error message.
-func offeredTypes() string {
-	var names []string
-	for _, tr := range typeTraits {
-		if tr.offered {
-			names = append(names, tr.name)
+// typeList lists the types as a column spec has them, for an error message.
+func typeList() string {
+	names := []string{"decimal(precision, scale)", "varchar(length)"}
+	for t, tr := range typeTraits {
+		switch Type(t) {
+		case Decimal32, Decimal64, Decimal128, Varchar:
+		default:
+			if tr.name != "" {
+				names = append(names, tr.name)
+			}
 		}
 	}
 	slices.Sort(names)
-	s := ""
-	for i, n := range names {
-		if i > 0 {
-			s += ", "
-		}
-		s += n
-	}
-	return s
+	return strings.Join(names, ", ")
 }

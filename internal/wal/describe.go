@@ -88,7 +88,7 @@ func (d *DumpEntry) rows(w *nyalav1.WriteOp) (string, error) {
 // quoted is a cell as text, in quotes where it is text itself.
 func quoted(c *schema.Column, v schema.Value) string {
 	text := c.FormatText(v)
-	if c.Type == schema.String && !v.IsNull() {
+	if (c.Type == schema.String || c.Type == schema.Varchar) && !v.IsNull() {
 		return fmt.Sprintf("%q", text)
 	}
 	return text

@@ -1,0 +1,265 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nyaladb/nyala/client"
+	"github.com/nyaladb/nyala/internal/localcluster"
+	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
+)
+
+// state is a cluster with a client, whose checks run twice: on what was just written, and after all servers were killed with -9
+// and started again.
+type state struct {
+	*testing.T
+	c  *localcluster.Cluster
+	cl *client.Client
+}
+
+// inStates fills a new cluster of one server once, and checks it in each state.
+func inStates(t *testing.T, fill, check func(s state)) {
+	t.Helper()
+	c := newCluster(t, 1)
+	cl := connect(t, c)
+	fill(state{t, c, cl})
+	t.Run("memory", func(t *testing.T) { check(state{t, c, cl}) })
+	servers, err := c.Servers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		if err := c.Kill(s.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range servers {
+		if err := c.Start(t.Context(), s.Name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("killed", func(t *testing.T) { check(state{t, c, connect(t, c)}) })
+}
+
+// create makes a table from a column spec, whose first columns are the key.
+func (s state) create(name, columns string, key ...string) *client.Table {
+	s.Helper()
+	specs, err := schema.ParseColumnSpecs(columns)
+	if err != nil {
+		s.Fatal(err)
+	}
+	tbl, err := s.cl.CreateTable(s.Context(), client.CreateTableOptions{Name: name, Columns: specs, PrimaryKey: key, Replicas: 1})
+	if err != nil {
+		s.Fatalf("create table %s: %v", name, err)
+	}
+	return tbl
+}
+
+func (s state) open(name string) *client.Table {
+	s.Helper()
+	tbl, err := s.cl.OpenTable(s.Context(), name)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return tbl
+}
+
+// set gives the operation's first columns their values, in order.
+func set(op *client.Operation, values ...any) error {
+	var err error
+	for i, v := range values {
+		err = errors.Join(err, op.Set(op.Table().Columns()[i].Name, v))
+	}
+	return err
+}
+
+// insert writes a row, one value for each column in order.
+func (s state) insert(tbl *client.Table, values ...any) {
+	s.Helper()
+	op := tbl.NewInsert()
+	if err := set(op, values...); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.cl.NewSession(client.SessionOptions{}).Apply(s.Context(), op); err != nil {
+		s.Fatalf("insert %v: %v", values, err)
+	}
+}
+
+// rows returns the rows that match, each as its columns' text forms.
+func (s state) rows(tbl *client.Table, preds ...client.Predicate) []string {
+	s.Helper()
+	sc, err := tbl.Scan(s.Context(), client.ScanOptions{Predicates: preds})
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer sc.Close()
+	rows := []string{}
+	for {
+		b, err := sc.Next(s.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			s.Fatal(err)
+		}
+		for r := range b.Rows {
+			var cells []string
+			for i := range tbl.Columns() {
+				cells = append(cells, b.Column(i).FormatText(b.Value(i, r)))
+			}
+			rows = append(rows, strings.Join(cells, " "))
+		}
+		b.Release()
+	}
+	n, err := tbl.Count(s.Context(), client.ScanOptions{Predicates: preds})
+	if err != nil || n != uint64(len(rows)) {
+		s.Errorf("count: %d, %v; the scan had %d", n, err, len(rows))
+	}
+	return rows
+}
+
+// wantRows compares rows, whatever their order.
+func (s state) wantRows(what string, got []string, want ...string) {
+	s.Helper()
+	want = slices.Clone(want)
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		s.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// wantCount counts the rows that match: through the client, and where a clause is given through the command line as well.
+func (s state) wantCount(tbl *client.Table, what string, want int, clause string, preds ...client.Predicate) {
+	s.Helper()
+	if preds != nil {
+		if got := s.rows(tbl, preds...); len(got) != want {
+			s.Errorf("%s: %d rows, want %d", what, len(got), want)
+		}
+	}
+	if clause != "" {
+		out := s.nyala("", "table", "count", tbl.Name(), "--where", clause)
+		out.want(s.T, clause, 0, fmt.Sprintf("%d\n", want))
+	}
+}
+
+func (s state) predicate(tbl *client.Table, column string, c client.Comparison, v any) client.Predicate {
+	s.Helper()
+	p, err := tbl.Predicate(column, c, v)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return p
+}
+
+func (s state) nyala(stdin string, args ...string) result {
+	s.Helper()
+	return nyala(s.T, stdin, append(args, "--masters", strings.Join(s.c.MasterAddresses(), ","))...)
+}
+
+// TestDecimals is trial T33: decimals at their edges, predicates with values of another scale, and values that don't fit.
+func TestDecimals(t *testing.T) {
+	nines, negative := strings.Repeat("9", 38), "-"+strings.Repeat("9", 38)
+	inStates(t, func(s state) {
+		d := s.create("d", "k int32, d decimal(4,2) null", "k")
+		for k, v := range []any{"99.99", client.NewDecimal(-9999, 2), 0, client.NewDecimal(110, 2)} {
+			s.insert(d, k, v)
+		}
+		op := d.NewInsert()
+		wantError(t, "99.995", op.Set("d", "99.995"), status.InvalidArgument, "scale")
+		wantError(t, "100.00", op.Set("d", client.NewDecimal(10000, 2)), status.InvalidArgument, "precision")
+		load := s.nyala("k,d\n10,99.995\n11,100.00\n", "table", "load", "d", "-")
+		if load.code != 4 || !strings.Contains(load.err, "scale 2") || !strings.Contains(load.err, "precision 4") {
+			t.Errorf("load: exit code %d, errors %s", load.code, load.err)
+		}
+		wide := s.create("wide", "k decimal(38,0), n decimal(9,0), f decimal(18,18), g decimal(38,38)", "k")
+		for _, v := range []string{nines, negative, "1", "-1", "0"} {
+			small, fraction := v, "0."+nines
+			if len(v) > 2 {
+				small = strings.ReplaceAll(v, nines, nines[:9])
+			}
+			if strings.HasPrefix(v, "-") {
+				fraction = "-" + fraction
+			}
+			s.insert(wide, v, small, strings.ReplaceAll(fraction, nines, nines[:18]), fraction)
+		}
+	}, func(s state) {
+		d := s.open("d")
+		s.wantCount(d, "d = 1.1", 1, "d = 1.1", s.predicate(d, "d", client.Equal, client.NewDecimal(11, 1)))
+		s.wantCount(d, "d = 1.100", 1, "d = 1.100", s.predicate(d, "d", client.Equal, "1.100"))
+		s.wantCount(d, "d < 0", 1, "d < 0", s.predicate(d, "d", client.Less, 0))
+		s.wantCount(d, "d <= 99.99", 4, "d <= 99.99", s.predicate(d, "d", client.LessEqual, "99.99"))
+		_, err := d.Predicate("d", client.Equal, 100)
+		wantError(s.T, "d = 100", err, status.InvalidArgument, "precision 4")
+		s.wantCount(d, "in", 2, "d IN (-99.99, 1.1)")
+		s.wantRows("d", s.rows(d), "0 99.99", "1 -99.99", "2 0.00", "3 1.10")
+
+		wide := s.open("wide")
+		all := []string{
+			nines + " 999999999 0.999999999999999999 0." + nines, negative + " -999999999 -0.999999999999999999 -0." + nines,
+			"1 1 0.999999999999999999 0." + nines, "-1 -1 -0.999999999999999999 -0." + nines, "0 0 0.999999999999999999 0." + nines,
+		}
+		s.wantRows("wide", s.rows(wide), all...)
+		s.wantRows("k < 0", s.rows(wide, s.predicate(wide, "k", client.Less, 0)), all[1], all[3])
+		s.wantRows("k >= 10^38-1", s.rows(wide, s.predicate(wide, "k", client.GreaterEqual, nines)), all[0])
+		s.wantRows("g < 0", s.rows(wide, s.predicate(wide, "g", client.Less, 0)), all[1], all[3])
+		out := s.nyala("", "table", "scan", "d", "--format", "ndjson")
+		out.want(s.T, "ndjson", 0, `{"k":0,"d":"99.99"}`+"\n"+`{"k":1,"d":"-99.99"}`+"\n"+`{"k":2,"d":"0.00"}`+"\n"+`{"k":3,"d":"1.10"}`+"\n")
+	})
+}
+
+// TestTimes is trial T34: times before 1970 and at both ends, dates at theirs; the zone of server and client changes nothing.
+func TestTimes(t *testing.T) {
+	t.Setenv("TZ", "America/New_York") // the servers and commands that this test starts
+	micros := []int64{
+		-3843556560235001, -1, -999999, -1000000, 0, -62135596800000000, 253402300799999999, math.MinInt64, math.MaxInt64,
+	}
+	days := []int64{-719162, -1, 0, 2932896}
+	inStates(t, func(s state) {
+		ts := s.create("ts", "t unixtime_micros, k int32", "t")
+		for k, v := range micros {
+			s.insert(ts, v, k)
+		}
+		d := s.create("days", "d date, k int32", "d")
+		for k, v := range days {
+			s.insert(d, v, k)
+		}
+		op := d.NewInsert()
+		for _, v := range []int64{-719163, 2932897} {
+			wantError(t, "a day beyond the ends", op.Set("d", v), status.InvalidArgument, "out of range")
+		}
+		wantError(t, "year 10000", op.Set("d", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)), status.InvalidArgument, "out of range")
+		if load := s.nyala("d,k\n0000-12-31,9\n10000-01-01,9\n", "table", "load", "days", "-"); load.code != 4 {
+			t.Errorf("load of days beyond the ends: exit code %d, %s", load.code, load.err)
+		}
+	}, func(s state) {
+		ts, d := s.open("ts"), s.open("days")
+		want := []string{
+			"1848-03-15T09:23:59.764999Z 0", "1969-12-31T23:59:59.999999Z 1", "1969-12-31T23:59:59.000001Z 2", "1969-12-31T23:59:59Z 3",
+			"1970-01-01T00:00:00Z 4", "0001-01-01T00:00:00Z 5", "9999-12-31T23:59:59.999999Z 6", "-9223372036854775808 7",
+			"9223372036854775807 8",
+		}
+		s.wantRows("times", s.rows(ts), want...)
+		csv := s.nyala("", "table", "scan", "ts", "--format", "csv")
+		lines := strings.Split(strings.TrimSuffix(strings.ReplaceAll(csv.out, ",", " "), "\n"), "\n")
+		s.wantRows("times as CSV", lines, append(slices.Clone(want), "t k")...)
+		for k, v := range micros {
+			s.wantRows(fmt.Sprint(v), s.rows(ts, s.predicate(ts, "t", client.Equal, v)), want[k])
+		}
+		s.wantCount(ts, "before 1970", 6, "t < 0", s.predicate(ts, "t", client.Less, time.UnixMicro(0)))
+		s.wantCount(ts, "around 1970", 2, "t >= -1 and t < 1", s.predicate(ts, "t", client.GreaterEqual, -1), s.predicate(ts, "t", client.Less, 1))
+		s.wantCount(ts, "largest", 1, "t = 9223372036854775807", s.predicate(ts, "t", client.Equal, int64(math.MaxInt64)))
+
+		s.wantRows("days", s.rows(d), "0001-01-01 0", "1969-12-31 1", "1970-01-01 2", "9999-12-31 3")
+		s.wantCount(d, "from 1970 on", 2, "d >= '1970-01-01'", s.predicate(d, "d", client.GreaterEqual, "1970-01-01"))
+		s.wantCount(d, "up to the last day", 4, "d <= '9999-12-31'", s.predicate(d, "d", client.LessEqual, "9999-12-31"))
+		s.wantCount(d, "the first day", 1, "d = '0001-01-01'", s.predicate(d, "d", client.Equal, time.Date(1, 1, 1, 12, 0, 0, 0, time.UTC)))
+	})
+}
