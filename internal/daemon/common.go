@@ -30,6 +30,7 @@ type Common struct {
 	RPCAdvertisedAddresses []string
 	RPCMaxMessageSize      int
 	RPCBacklog             int
+	RPCLimits              RPCLimits
 
 	WebInterface string
 	WebPort      int
@@ -62,6 +63,7 @@ func DefaultCommon(d Defaults) Common {
 		RPCBindAddresses:       []string{fmt.Sprintf("0.0.0.0:%d", d.RPCPort)},
 		RPCMaxMessageSize:      rpc.DefaultMaxMessageSize,
 		RPCBacklog:             rpc.DefaultBacklog,
+		RPCLimits:              defaultRPCLimits(),
 		WebInterface:           "0.0.0.0",
 		WebPort:                d.WebPort,
 		Log:                    DefaultLogConfig(),
@@ -101,7 +103,8 @@ func (c *Common) Register(f *Flags) {
 	g = f.Group("RPC")
 	g.Int(&c.RPCMaxMessageSize, "rpc_max_message_size", "largest request or answer in bytes; the same on all servers and clients", Between(1<<20, 1<<30))
 	g.Int(&c.RPCBacklog, "rpc_acceptor_listen_backlog", "connections that may wait to be accepted, per address; -1: the system's limit (somaxconn), which caps any other value",
-		Tagged(Advanced), Between(-1, 65535), notZero)
+		Tagged(Advanced), Between(-1, 65535), notZeroOf("-1, or 1 to 65535"))
+	c.RPCLimits.register(g)
 
 	g = f.Group("Raft")
 	g.Duration(&c.HeartbeatInterval, time.Millisecond, "raft_heartbeat_interval_ms", "time between the heartbeats of a leader, and between the ticks of elections; the same on all servers",
@@ -134,16 +137,6 @@ func atLeastTenth(text string) error {
 		return errors.New("out of range: want 0.1 or more")
 	}
 	return nil
-}
-
-func notZero(f *flag) {
-	f.Accepted = "-1, or 1 to 65535"
-	f.check = func(text string) error {
-		if text == "0" {
-			return errors.New("out of range: want -1, or 1 to 65535")
-		}
-		return nil
-	}
 }
 
 // Validate fills in what follows from the rest, and returns all faults as one error.
@@ -195,6 +188,7 @@ func (c *Common) Validate() error {
 func (c *Common) ServerConfig() rpc.ServerConfig {
 	s := rpc.DefaultServerConfig()
 	s.BindAddresses, s.Backlog, s.MaxMessageSize = slices.Clone(c.RPCBindAddresses), c.RPCBacklog, c.RPCMaxMessageSize
+	c.RPCLimits.apply(&s)
 	return s
 }
 

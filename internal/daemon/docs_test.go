@@ -20,7 +20,7 @@ var roleFlags = []string{"tserver_master_addrs"}
 func TestConfigsAndDocs(t *testing.T) {
 	docs, err := os.ReadFile(filepath.Join("..", "..", "docs", "flags.md"))
 	require.NoError(t, err)
-	commented := regexp.MustCompile(`(?m)^# ([a-z_]+): (.*)$`)
+	commented := regexp.MustCompile(`(?m)^# ([a-z0-9_]+): (.*)$`)
 	for name, d := range map[string]Defaults{"master": MasterDefaults, "tserver": TabletServerDefaults} {
 		path := filepath.Join("..", "..", "configs", name+".yaml")
 		text, err := os.ReadFile(path)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/pflag"
 
@@ -24,6 +25,9 @@ type Flags struct {
 	config       string // --config
 	unlockUnsafe bool   // --unlock_unsafe_flags
 	warnings     []string
+
+	mu    sync.Mutex              // held while values are read or changed once the daemon runs
+	apply map[string]func() error // by flag: OnChange
 }
 
 // NewFlags returns a registry that holds --config and --unlock_unsafe_flags.
@@ -68,6 +72,8 @@ func (f *Flags) bind(fl *flag) {
 
 // All returns every flag with its present value, as declared, group by group.
 func (f *Flags) All() []FlagInfo {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	var out []FlagInfo
 	for _, title := range f.groups {
 		for _, fl := range f.all {

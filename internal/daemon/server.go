@@ -45,6 +45,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	defer w.Close()
 
 	c.completeNodeConfig(&node, env, kind, masters)
+	node.RPC.WebAddress = w.Address
 	if err := c.chooseTimeSource(ctx, env, &node); err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -55,6 +56,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	if err != nil {
 		return CantStart(err)
 	}
+	env.Flags.OnChange(sampleEveryFlag, func() error { return n.RPC.SetSampleEveryLog2(c.RPCLimits.SampleEveryLog2) })
 	webAddress := w.Address()
 	n.SetWebAddresses([]string{webAddress})
 	r, err := role(n, webAddress, env.Logger)

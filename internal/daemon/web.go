@@ -74,6 +74,7 @@ func NewWeb(cfg WebConfig) (*Web, error) {
 	}
 	if cfg.Flags != nil {
 		w.mux.HandleFunc("GET /varz", w.serveVarz)
+		w.mux.HandleFunc("POST /varz", w.serveSetVarz)
 		w.Link("/varz", "flags, with what is in force and where it comes from")
 	}
 	w.addPprof()
