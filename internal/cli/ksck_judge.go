@@ -96,6 +96,7 @@ const (
 	stateRunning     = "running"
 	stateMissing     = "missing"
 	stateUnreachable = "server unreachable"
+	stateClocks      = "held up by clocks"
 )
 
 // judge turns facts into a report. It asks nobody.
@@ -289,6 +290,9 @@ func judgeReplica(tabletID string, r client.Replica, server *serverFacts) ksckRe
 		k.status = s
 		k.State = strings.ToLower(strings.TrimPrefix(s.GetState().String(), "TABLET_STATE_"))
 		k.Role, k.Detail = roleName(s.GetRole()), s.GetError()
+		if clocks := s.GetClocks(); clocks != "" && k.State == stateRunning {
+			k.State, k.Detail = stateClocks, clocks
+		}
 		k.Term, k.Last, k.Committed, k.Applied = s.GetTerm(), s.GetLastIndex(), s.GetCommitIndex(), s.GetAppliedIndex()
 	}
 	return k

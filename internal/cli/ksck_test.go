@@ -71,6 +71,11 @@ func TestJudge(t *testing.T) {
 			f.servers[2].replicas[0].State = nyalav1.TabletState_TABLET_STATE_FAILED
 			f.servers[2].replicas[0].Error = "bad page 7"
 		}, underReplicated, []string{`tablet t1 of table "t" is UNDER_REPLICATED: replica on s3:7050: failed (bad page 7)`}},
+		{"a replica waits for clocks", func(f *ksckFacts) {
+			f.servers[2].replicas[0].Clocks = "clocks: entry 7.12 is 40 years ahead"
+		}, underReplicated, []string{
+			`tablet t1 of table "t" is UNDER_REPLICATED: replica on s3:7050: held up by clocks (clocks: entry 7.12 is 40 years ahead)`,
+		}},
 		{"nobody leads", func(f *ksckFacts) {
 			f.servers[0].replicas[0].Role = nyalav1.Role_ROLE_FOLLOWER
 		}, unavailable, []string{`tablet t1 of table "t" is UNAVAILABLE: no replica leads`}},

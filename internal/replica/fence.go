@@ -6,10 +6,8 @@ import (
 )
 
 // A server whose clock gives no timestamps out leads nothing: it hands its leaderships over and asks for none until its
-// clock is trusted again. It goes on following, and serves what needs no timestamp.
-
-// blamed is a host that is told when most of the other servers say that this server's clock is the one that is off.
-type blamed interface{ SetBlamed(blamed bool) }
+// clock is trusted again. It goes on following, and serves what needs no timestamp. Whether most of the other servers say
+// that this clock is the one that is off, consensus asks by itself.
 
 // clockChanged wakes watchClock.
 func (n *Node) clockChanged() {
@@ -24,18 +22,11 @@ func (n *Node) clockChanged() {
 func (n *Node) watchClock(ctx context.Context) error {
 	t := time.NewTicker(n.cfg.Consensus.HeartbeatInterval)
 	defer t.Stop()
-	var wasFenced, wasBlamed bool
+	wasFenced := false
 	for {
-		_, fenced := n.Clock.Fenced()
-		if fenced != wasFenced {
+		if _, fenced := n.Clock.Fenced(); fenced != wasFenced {
 			n.host.SetFenced(fenced)
 			wasFenced = fenced
-		}
-		if h, ok := any(n.host).(blamed); ok {
-			if blame := n.Clock.Status().Opinion.Blame; blame != wasBlamed {
-				h.SetBlamed(blame)
-				wasBlamed = blame
-			}
 		}
 		select {
 		case <-ctx.Done():

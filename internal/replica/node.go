@@ -243,6 +243,7 @@ func (n *Node) openReplicas() (err error) {
 	cfg.Logger, cfg.Registerer = n.cfg.Logger, n.cfg.Registerer
 	n.host, err = consensus.NewHost(cfg, consensus.Deps{
 		Log: n.log, Clock: n.Clock, Transport: transport{n.transport}, Applier: m, Observer: m,
+		Blamed: func() bool { return n.Clock.Status().Opinion.Blame },
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -307,6 +308,7 @@ func (r *Replica) Status() *nyalav1.ReplicaStatus {
 		s.LastIndex = uint64(st.LastIndex)
 		s.FirstIndex = uint64(st.FirstIndex)
 		s.CommitIndex = uint64(st.Commit)
+		s.Clocks = cmp.Or(st.Quarantined, st.Stalled)
 		if st.Config != nil {
 			s.Config = st.Config
 		}

@@ -1010,8 +1010,10 @@ type ReplicaStatus struct {
 	SchemaVersion    uint32                 `protobuf:"varint,15,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
 	Partition        *Partition             `protobuf:"bytes,16,opt,name=partition,proto3" json:"partition,omitempty"`
 	FirstIndex       uint64                 `protobuf:"varint,17,opt,name=first_index,json=firstIndex,proto3" json:"first_index,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Why the replica counts as down, or its leader commits nothing, because clocks disagree; empty: nothing of the kind.
+	Clocks        string `protobuf:"bytes,18,opt,name=clocks,proto3" json:"clocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplicaStatus) Reset() {
@@ -1161,6 +1163,13 @@ func (x *ReplicaStatus) GetFirstIndex() uint64 {
 		return x.FirstIndex
 	}
 	return 0
+}
+
+func (x *ReplicaStatus) GetClocks() string {
+	if x != nil {
+		return x.Clocks
+	}
+	return ""
 }
 
 type ListTabletsRequest struct {
@@ -1429,7 +1438,7 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x16\n" +
-	"\x14DeleteTabletResponse\"\xe9\x04\n" +
+	"\x14DeleteTabletResponse\"\x81\x05\n" +
 	"\rReplicaStatus\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\tR\atableId\x12\x1d\n" +
@@ -1452,7 +1461,8 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x0eschema_version\x18\x0f \x01(\rR\rschemaVersion\x121\n" +
 	"\tpartition\x18\x10 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12\x1f\n" +
 	"\vfirst_index\x18\x11 \x01(\x04R\n" +
-	"firstIndex\"3\n" +
+	"firstIndex\x12\x16\n" +
+	"\x06clocks\x18\x12 \x01(\tR\x06clocks\"3\n" +
 	"\x12ListTabletsRequest\x12\x1d\n" +
 	"\n" +
 	"tablet_ids\x18\x01 \x03(\tR\ttabletIds\"J\n" +
