@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,8 @@ type CreateTableOptions struct {
 	Columns []Column
 	// PrimaryKey names the key columns in key order. Empty: those of Columns with Key set, in their order.
 	PrimaryKey []string
+	// Defaults are what an insert stores where it leaves a column unset, by the column's name; converted as Operation.Set does.
+	Defaults map[string]any
 	// Hash has the dimensions of hash partitioning; the number of tablets is the product of their buckets. None: one tablet.
 	Hash []HashPartition
 	// Replicas is the number of replicas of each tablet; 0: the master's default.
@@ -47,6 +50,9 @@ const (
 // tableColumns returns the columns in the order of the table, key columns first, checked.
 func (o *CreateTableOptions) tableColumns() (*schema.Schema, error) {
 	columns := slices.Clone(o.Columns)
+	if err := setDefaults(columns, o.Defaults); err != nil {
+		return nil, err
+	}
 	if len(o.PrimaryKey) == 0 {
 		slices.SortStableFunc(columns, func(a, b Column) int {
 			switch {
@@ -79,6 +85,24 @@ func (o *CreateTableOptions) tableColumns() (*schema.Schema, error) {
 		ordered = append(ordered, col)
 	}
 	return schema.NewTable(ordered)
+}
+
+// setDefaults gives columns their write defaults.
+func setDefaults(columns []Column, defaults map[string]any) error {
+	for _, name := range slices.Sorted(maps.Keys(defaults)) {
+		i := slices.IndexFunc(columns, func(c Column) bool { return c.Name == name })
+		if i < 0 {
+			return status.New(status.InvalidSchema, "there is a default for column %q, which the table doesn't have", name)
+		}
+		v, err := convert(&columns[i], defaults[name])
+		if err != nil {
+			return err
+		}
+		if columns[i].WriteDefault, err = columns[i].DefaultValueBytes(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (o *CreateTableOptions) request() (*nyalav1.CreateTableRequest, error) {

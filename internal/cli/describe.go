@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,9 @@ type columnJSON struct {
 	Type     string `json:"type"`
 	Key      bool   `json:"key"`
 	Nullable bool   `json:"nullable"`
-	Comment  string `json:"comment,omitempty"`
+	// Default is the text form of what an insert stores for the column where it leaves it unset.
+	Default *string `json:"default,omitempty"`
+	Comment string  `json:"comment,omitempty"`
 }
 
 type hashJSON struct {
@@ -63,7 +66,7 @@ func describeTable(t *client.Table) tableDescription {
 		PrimaryKey: []string{}, Hash: []hashJSON{}, Range: []string{}, Tablets: t.Info().Tablets, Replicas: t.Replicas(),
 	}
 	for _, c := range s.Columns() {
-		d.Columns = append(d.Columns, columnJSON{uint32(c.ID), c.Name, c.TypeName(), c.Key, c.Nullable, c.Comment})
+		d.Columns = append(d.Columns, columnJSON{uint32(c.ID), c.Name, c.TypeName(), c.Key, c.Nullable, defaultText(&c), c.Comment})
 		if c.Key {
 			d.PrimaryKey = append(d.PrimaryKey, c.Name)
 		}
@@ -83,8 +86,42 @@ func describeTable(t *client.Table) tableDescription {
 	return d
 }
 
+// defaultText is the text form of a column's default, nil if it has none.
+func defaultText(c *client.Column) *string {
+	if c.WriteDefault == nil {
+		return nil
+	}
+	v, err := c.ValueFromBytes(c.WriteDefault)
+	if err != nil { // a schema holds none of the wrong length
+		return nil
+	}
+	text := c.FormatText(v)
+	return &text
+}
+
+// defaultCell shows a default in a table, the empty string as such.
+func defaultCell(text *string) string {
+	switch {
+	case text == nil:
+		return ""
+	case *text == "":
+		return `""`
+	}
+	return *text
+}
+
 func (d tableDescription) print(w io.Writer) error {
-	g := newGrid("COLUMN", "TYPE", "NULL", "KEY", "ID").numbers(4)
+	// Defaults and comments take a column only where there are any.
+	header := []string{"COLUMN", "TYPE", "NULL", "KEY", "ID"}
+	defaults := slices.ContainsFunc(d.Columns, func(c columnJSON) bool { return c.Default != nil })
+	comments := slices.ContainsFunc(d.Columns, func(c columnJSON) bool { return c.Comment != "" })
+	if defaults {
+		header = append(header, "DEFAULT")
+	}
+	if comments {
+		header = append(header, "COMMENT")
+	}
+	g := newGrid(header...).numbers(4)
 	for _, c := range d.Columns {
 		null, key := "", ""
 		if c.Nullable {
@@ -93,7 +130,14 @@ func (d tableDescription) print(w io.Writer) error {
 		if c.Key {
 			key = "key"
 		}
-		g.add(c.Name, c.Type, null, key, c.ID)
+		cells := []any{c.Name, c.Type, null, key, c.ID}
+		if defaults {
+			cells = append(cells, defaultCell(c.Default))
+		}
+		if comments {
+			cells = append(cells, c.Comment)
+		}
+		g.add(cells...)
 	}
 	if err := g.print(w); err != nil {
 		return err

@@ -37,13 +37,15 @@ func (a *app) tableCreate() *cobra.Command {
 
 Columns are written as "name type", "null" behind those that may be NULL; a name that isn't a plain word stands in double
 quotes. The types are bool, int8, int16, int32, int64, float, double, decimal(precision, scale), string, varchar(length),
-binary, unixtime_micros (a moment) and date.
+binary, unixtime_micros (a moment) and date. "default VALUE" behind a type is what an insert stores where it leaves the column
+out, "comment 'TEXT'" a remark that describe shows; text, times and dates stand in single quotes.
 
 Each --hash spreads the rows over a number of buckets by a hash of some key columns. The number of tablets is the product
 of all buckets, one without --hash.`,
 		Example: `  nyala table create t --columns "id int64, name string null" --primary_key id --hash id:4
   nyala table create m --columns "host string, at unixtime_micros, load double null" --primary_key host,at \
-      --hash host:8 --replicas 1`,
+      --hash host:8 --replicas 1
+  nyala table create p --columns "id int64, price decimal(9,2) default 0.00 comment 'in EUR', day date null" --primary_key id`,
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&columns, "columns", "", `the columns, as in "id int64, name string null"`)

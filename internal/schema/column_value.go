@@ -135,8 +135,8 @@ func (c *Column) DefaultValueBytes(v Value) ([]byte, error) {
 	if v.IsNull() {
 		return nil, c.fault(status.InvalidArgument, "a default can't be NULL: a nullable column without a default stores NULL")
 	}
-	if c.Type == Varchar {
-		v = BytesValue(c.CutVarchar(v.Bytes()))
+	if c.Type == Varchar && v.kind == kindBytes {
+		v = BytesValue(c.CutVarchar(v.bytes))
 	}
 	b, err := c.ValueBytes(v)
 	if err != nil {

@@ -263,3 +263,76 @@ func TestTimes(t *testing.T) {
 		s.wantCount(d, "the first day", 1, "d = '0001-01-01'", s.predicate(d, "d", client.Equal, time.Date(1, 1, 1, 12, 0, 0, 0, time.UTC)))
 	})
 }
+
+// TestDefaults shows that an insert or upsert stores a column's default where it leaves the column unset, that an upsert of a row
+// that is there doesn't, and that comments and defaults come back; a default of the wrong size makes no table.
+func TestDefaults(t *testing.T) {
+	const columns = "k int32 default 7, v int32 default -5 comment 'it''s', s string null default '', d decimal(4,2) default 1.5, " +
+		"day date null default '2020-01-01', c varchar(3) default 'äöüß', n int8 null"
+	inStates(t, func(s state) {
+		create := s.nyala("", "table", "create", "t", "--columns", columns, "--primary_key", "k", "--replicas", "1")
+		create.want(t, "create", 0, "")
+		tbl := s.open("t")
+		s.insert(tbl)
+		s.insert(tbl, 1, 2, nil, "3.25", nil, "x", 4)
+		ses := s.cl.NewSession(client.SessionOptions{})
+		for _, v := range [][]any{{2}, {1}} { // the second is there already, and stays as it is
+			op := tbl.NewUpsert()
+			if err := errors.Join(set(op, v...), ses.Apply(t.Context(), op)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.nyala("k,v\n3,9\n", "table", "load", "t", "-").want(t, "load", 0, "")
+
+		o := client.CreateTableOptions{
+			Name: "go", PrimaryKey: []string{"k"}, Replicas: 1, Defaults: map[string]any{"v": "0.5"},
+			Columns: []client.Column{
+				{Name: "k", Type: client.Int32, Comment: "the key"},
+				{Name: "v", Type: client.DecimalType(3), Precision: 3, Scale: 1},
+			},
+		}
+		made, err := s.cl.CreateTable(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.insert(made, 1)
+		for what, bad := range map[string]any{"no such column": nil, "too wide": "100", "NULL": nil, "another type": 1.5} {
+			o := o
+			o.Name = "bad"
+			o.Defaults = map[string]any{"v": bad}
+			if what == "no such column" {
+				o.Defaults = map[string]any{"x": 1}
+			}
+			if _, err := s.cl.CreateTable(t.Context(), o); err == nil {
+				t.Errorf("%s: the table is made", what)
+			}
+		}
+		o.Name, o.Defaults = "bad", nil
+		o.Columns = []client.Column{{Name: "k", Type: client.Int32, WriteDefault: make([]byte, 8)}}
+		_, err = s.cl.CreateTable(t.Context(), o)
+		wantError(t, "a default of 8 bytes", err, status.InvalidSchema, "its write default has 8 bytes, want 4")
+		if _, err := s.cl.OpenTable(t.Context(), "bad"); client.CodeOf(err) != status.TableNotFound {
+			t.Errorf("a table was half made: %v", err)
+		}
+	}, func(s state) {
+		s.wantRows("t", s.rows(s.open("t")), "7 -5  1.50 2020-01-01 äöü NULL", "1 2 NULL 3.25 NULL x 4", "2 -5  1.50 2020-01-01 äöü NULL",
+			"3 9  1.50 2020-01-01 äöü NULL")
+		made := s.open("go")
+		s.wantRows("go", s.rows(made), "1 0.5")
+		if c := made.Columns()[0].Comment; c != "the key" {
+			s.Errorf("comment %q", c)
+		}
+		describe := s.nyala("", "table", "describe", "t").out
+		for _, line := range []string{
+			"COLUMN  TYPE          NULL  KEY  ID  DEFAULT     COMMENT", "v       int32                     1  -5          it's",
+			`s       string        null        2  ""`, "c       varchar(3)                5  äöü",
+		} {
+			if !strings.Contains(describe, line+"\n") {
+				s.Errorf("describe has no line %q:\n%s", line, describe)
+			}
+		}
+		if d := s.nyala("", "table", "describe", "t", "--format", "json").out; !strings.Contains(d, `"default": "1.50"`) || !strings.Contains(d, `"comment": "it's"`) {
+			s.Errorf("describe as JSON: %s", d)
+		}
+	})
+}
