@@ -19,11 +19,14 @@ func (b *tabletBuffer) last() *batch { return b.batches[len(b.batches)-1] }
 type batch struct {
 	table *Table
 	enc   *schema.OpsEncoder
+	set   schema.Bitmap // scratch
 	index []uint64
 	tags  []uint64
 }
 
-func newBatch(t *Table) *batch { return &batch{table: t, enc: schema.NewOpsEncoder(t.schema)} }
+func newBatch(t *Table) *batch {
+	return &batch{table: t, enc: schema.NewOpsEncoder(t.schema), set: schema.NewBitmap(t.schema.NumColumns())}
+}
 
 func (b *batch) reset() {
 	b.enc.Reset()
@@ -41,7 +44,7 @@ func (b *batch) append(op *Operation, size int, index uint64, maxMessage int) er
 		return status.New(status.TooLarge, "the row takes %d bytes, more than a request of at most %d bytes can hold",
 			size, maxMessage)
 	}
-	if err := b.enc.Append(op.kind, op.values, op.set); err != nil {
+	if err := b.enc.Append(op.kind, op.values, op.travelling(b.set)); err != nil {
 		return err
 	}
 	b.index = append(b.index, index)

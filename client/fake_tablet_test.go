@@ -168,14 +168,17 @@ func (t *fakeTablet) applyOp(op *schema.DecodedOp, ts uint64) *status.Error {
 	if n := len(versions); n > 0 {
 		old = versions[n-1].cells
 	}
+	plain, ignore := op.Type.Plain()
 	switch {
+	case ignore && (plain == schema.Insert) == (old != nil) && plain != schema.Upsert:
+		return nil
 	case op.Type == schema.Insert && old != nil:
 		return status.New(status.AlreadyPresent, "key already present")
 	case (op.Type == schema.Update || op.Type == schema.Delete) && old == nil:
 		return status.New(status.NotFound, "key not found")
 	}
 	t.applied[key]++
-	if op.Type == schema.Delete {
+	if plain == schema.Delete {
 		t.rows[key] = append(versions, fakeVersion{ts: ts})
 		return nil
 	}

@@ -27,8 +27,31 @@ func (t *Table) NewUpsert() *Operation { return t.newOperation(schema.Upsert) }
 // NewUpdate returns an operation that changes the columns that are set, besides the key. No such key is a CodeNotFound.
 func (t *Table) NewUpdate() *Operation { return t.newOperation(schema.Update) }
 
-// NewDelete returns an operation that deletes a row; only the key is set. No such key is a CodeNotFound.
+// NewDelete returns an operation that deletes a row. No such key is a CodeNotFound. Only the key says which: other columns that
+// are set are left out.
 func (t *Table) NewDelete() *Operation { return t.newOperation(schema.Delete) }
+
+// NewInsertIgnore is NewInsert, but that a key that is there already is no error: the row stays as it is.
+func (t *Table) NewInsertIgnore() *Operation { return t.newOperation(schema.InsertIgnore) }
+
+// NewUpsertIgnore is NewUpsert: they differ for columns that can't be changed, which no table has.
+func (t *Table) NewUpsertIgnore() *Operation { return t.newOperation(schema.UpsertIgnore) }
+
+// NewUpdateIgnore is NewUpdate, but that it is no error if there is no such key.
+func (t *Table) NewUpdateIgnore() *Operation { return t.newOperation(schema.UpdateIgnore) }
+
+// NewDeleteIgnore is NewDelete, but that it is no error if there is no such key.
+func (t *Table) NewDeleteIgnore() *Operation { return t.newOperation(schema.DeleteIgnore) }
+
+// NewOperation returns an operation of the given type.
+func (t *Table) NewOperation(kind OpType) (*Operation, error) {
+	switch plain, _ := kind.Plain(); plain {
+	case schema.Insert, schema.Upsert, schema.Update, schema.Delete:
+		return t.newOperation(kind), nil
+	default:
+		return nil, status.New(status.InvalidArgument, "%v is no operation on rows", kind)
+	}
+}
 
 func (t *Table) newOperation(kind OpType) *Operation {
 	n := t.schema.NumColumns()
@@ -113,6 +136,7 @@ func (op *Operation) Value(i int) Value { return op.values[i] }
 // ends.
 func (op *Operation) keyCells(buf []byte, ends []int) ([]byte, []int, error) {
 	s := op.table.schema
+	plain, _ := op.kind.Plain()
 	for i := range s.NumKeyColumns() {
 		col := s.Column(i)
 		switch {
@@ -121,7 +145,7 @@ func (op *Operation) keyCells(buf []byte, ends []int) ([]byte, []int, error) {
 			if buf, err = col.AppendValueBytes(buf, op.values[i]); err != nil {
 				return buf, ends, err
 			}
-		case col.WriteDefault != nil && (op.kind == schema.Insert || op.kind == schema.Upsert):
+		case col.WriteDefault != nil && (plain == schema.Insert || plain == schema.Upsert):
 			buf = append(buf, col.WriteDefault...)
 		default:
 			return buf, ends, status.New(status.InvalidArgument, "column %q (%s): %v without a value for a key column",
@@ -132,6 +156,19 @@ func (op *Operation) keyCells(buf []byte, ends []int) ([]byte, []int, error) {
 	return buf, ends, nil
 }
 
+// travelling is which columns go to the server: of a delete the key alone.
+func (op *Operation) travelling(buf schema.Bitmap) schema.Bitmap {
+	if plain, _ := op.kind.Plain(); plain != schema.Delete {
+		return op.set
+	}
+	s := op.table.schema
+	buf = append(buf[:0], op.set...)
+	for i := s.NumKeyColumns(); i < s.NumColumns(); i++ {
+		buf.Clear(i)
+	}
+	return buf
+}
+
 // encodedSize is how many bytes the operation takes in a request.
 func (op *Operation) encodedSize() int {
 	s := op.table.schema
@@ -139,7 +176,11 @@ func (op *Operation) encodedSize() int {
 	if s.HasNullable() {
 		n += len(op.set)
 	}
-	for i := range op.values {
+	columns := len(op.values)
+	if plain, _ := op.kind.Plain(); plain == schema.Delete {
+		columns = s.NumKeyColumns()
+	}
+	for i := range columns {
 		if op.set.Get(i) && !op.values[i].IsNull() {
 			col := s.Column(i)
 			n += col.Type.Size()

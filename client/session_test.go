@@ -272,6 +272,42 @@ func TestBatchSize(t *testing.T) {
 	}
 }
 
+// TestDeleteOfWholeRow shows that a delete's columns besides the key stay at home, also in the count of what is buffered, and that
+// operations with IGNORE bring no errors.
+func TestDeleteOfWholeRow(t *testing.T) {
+	c := newFakeCluster(t, 1, 1)
+	cl := c.connect(Options{})
+	table := c.createTable(cl, rowsTable("t", 1))
+	s := cl.NewSession(SessionOptions{Flush: ManualFlush})
+	for _, op := range []*Operation{
+		insert(table, 1, "a"), set(table.NewInsertIgnore(), "id", 1, "note", "b"), set(table.NewUpsertIgnore(), "id", 2),
+		set(table.NewUpdateIgnore(), "id", 3, "note", "c"), set(table.NewDeleteIgnore(), "id", 3, "note", strings.Repeat("x", 1000)),
+		set(table.NewDelete(), "id", 1, "n", 5, "note", strings.Repeat("x", 1000)),
+	} {
+		if err := s.Apply(t.Context(), op); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, bytes := s.Buffered(); bytes > 500 {
+		t.Errorf("%d bytes are buffered", bytes)
+	}
+	if rows, err := s.Flush(t.Context()); len(rows) > 0 || err != nil {
+		t.Fatal(rows, err)
+	}
+	if rows, bytes := s.Buffered(); rows != 0 || bytes != 0 {
+		t.Errorf("%d rows, %d bytes are left", rows, bytes)
+	}
+	if n, err := table.Count(t.Context(), ScanOptions{}); n != 1 || err != nil {
+		t.Errorf("%d rows, %v", n, err)
+	}
+	if op, err := table.NewOperation(DeleteIgnore); err != nil || op.Type() != DeleteIgnore {
+		t.Error(err)
+	}
+	if _, err := table.NewOperation(4); CodeOf(err) != CodeInvalidArgument {
+		t.Error(err)
+	}
+}
+
 // TestBadOperations are refused before anything is sent, with the column's name.
 func TestBadOperations(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
@@ -284,7 +320,9 @@ func TestBadOperations(t *testing.T) {
 		{set(table.NewInsert(), "note", "x"), `column "id" (int64): INSERT without a value for a key column`},
 		{set(table.NewUpdate(), "n", 1), `column "id" (int64): UPDATE without a value for a key column`},
 		{set(table.NewUpdate(), "id", 1), "UPDATE sets no column besides the key"},
-		{set(table.NewDelete(), "id", 1, "n", 2), `column "n" (int32): DELETE takes key columns alone`},
+		{set(table.NewDelete(), "n", 2), `column "id" (int64): DELETE without a value for a key column`},
+		{set(table.NewInsertIgnore(), "note", "x"), `column "id" (int64): INSERT_IGNORE without a value for a key column`},
+		{set(table.NewUpdateIgnore(), "id", 1), "UPDATE_IGNORE sets no column besides the key"},
 	} {
 		for _, mode := range []FlushMode{SyncFlush, ManualFlush} {
 			s := cl.NewSession(SessionOptions{Flush: mode})

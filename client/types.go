@@ -55,6 +55,11 @@ const (
 	Upsert = schema.Upsert
 	Update = schema.Update
 	Delete = schema.Delete
+	// With IGNORE a row that is there already, or isn't, is no error: the operation then changes nothing.
+	InsertIgnore = schema.InsertIgnore
+	UpsertIgnore = schema.UpsertIgnore
+	UpdateIgnore = schema.UpdateIgnore
+	DeleteIgnore = schema.DeleteIgnore
 )
 
 // DecimalType returns the decimal type for a precision, which is 1 to 38.

@@ -20,6 +20,7 @@ type csvSource struct {
 type csvOptions struct {
 	nulls       []string // what stands for NULL
 	ignoreExtra bool     // columns that the table doesn't have are left out
+	keyAlone    bool     // rows are updated or deleted: only the key must be there
 }
 
 // newCSVSource reads the header and says what doesn't suit the table.
@@ -49,7 +50,7 @@ func newCSVSource(r io.Reader, s *client.Schema, o csvOptions) (*csvSource, erro
 		src.columns = append(src.columns, i)
 	}
 	src.reader.blankLines = len(src.columns) == 1
-	if err := checkColumns(s, func(i int) bool { return seen[i] }); err != nil {
+	if err := checkColumns(s, o.keyAlone, func(i int) bool { return seen[i] }); err != nil {
 		return nil, fmt.Errorf("line 1: %w", err)
 	}
 	return src, nil
@@ -71,10 +72,15 @@ func unknownColumn(name string, s *client.Schema) string {
 }
 
 // checkColumns names the columns that every row must have but the input doesn't.
-func checkColumns(s *client.Schema, has func(i int) bool) error {
+func checkColumns(s *client.Schema, keyAlone bool, has func(i int) bool) error {
 	var missing []string
 	for i := range s.NumColumns() {
-		if c := s.Column(i); !c.Nullable && c.WriteDefault == nil && !has(i) {
+		c := s.Column(i)
+		must := !c.Nullable && c.WriteDefault == nil
+		if keyAlone {
+			must = c.Key
+		}
+		if must && !has(i) {
 			missing = append(missing, c.Name)
 		}
 	}

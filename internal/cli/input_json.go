@@ -16,6 +16,7 @@ type jsonSource struct {
 	r           *bufio.Reader
 	schema      *client.Schema
 	ignoreExtra bool
+	keyAlone    bool // only the key must be there
 	line        uint64
 	buf         []byte
 
@@ -175,7 +176,7 @@ func (s *jsonSource) parse(text []byte, row *inputRow) error {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("more text after the object")
 	}
-	return checkColumns(s.schema, func(i int) bool { return row.set[i] })
+	return checkColumns(s.schema, s.keyAlone, func(i int) bool { return row.set[i] })
 }
 
 // jsonValue turns a JSON value into one of the column: strings and numbers by their text.

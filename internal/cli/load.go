@@ -23,10 +23,20 @@ type loadFlags struct {
 	maxRejected int
 }
 
+// loadOps are the words of --op, opTypes what they stand for.
+var (
+	loadOps = []string{"insert", "upsert", "update", "delete", "insert_ignore", "upsert_ignore", "update_ignore", "delete_ignore"}
+	opTypes = map[string]client.OpType{
+		"insert": client.Insert, "upsert": client.Upsert, "update": client.Update, "delete": client.Delete,
+		"insert_ignore": client.InsertIgnore, "upsert_ignore": client.UpsertIgnore, "update_ignore": client.UpdateIgnore,
+		"delete_ignore": client.DeleteIgnore,
+	}
+)
+
 func (a *app) tableLoad() *cobra.Command {
 	f := loadFlags{
 		format: choice{words: []string{formatCSV, formatNDJSON, "json"}},
-		op:     choice{value: "insert", words: []string{"insert", "upsert"}},
+		op:     choice{value: "insert", words: loadOps},
 	}
 	cmd := &cobra.Command{
 		Use:   "load TABLE FILE",
@@ -40,13 +50,15 @@ Times are RFC 3339, as in 2013-01-01T10:00:00Z, or integers of microseconds; dat
 hexadecimal after 0x. A decimal with more digits than its column holds is rejected; a varchar that is too long is cut.
 
 Rows that can't be taken are named with their line and left out; the others are written, and the exit code is 4.
-With --op upsert a row whose key is there already is replaced, so that loading a file again is safe.`,
+With --op upsert a row whose key is there already is replaced, so that loading a file again is safe. With insert_ignore such a
+row stays as it is. update changes rows that are there, delete deletes them (columns beside the key are left out); with
+update_ignore and delete_ignore rows that aren't there are passed over.`,
 		Example: `  nyala table load flights flights.csv.gz --null NA
   tail -f events.ndjson | nyala table load events - --op upsert`,
 		Args: cobra.ExactArgs(2),
 	}
 	cmd.Flags().Var(&f.format, "input_format", "the input's format (default: by the file's name, else by its first letter)")
-	cmd.Flags().Var(&f.op, "op", "how to write rows: insert rejects a key that is there already, upsert replaces its row")
+	cmd.Flags().Var(&f.op, "op", "how to write rows: insert rejects a key that is there already, upsert replaces its row, insert_ignore keeps it")
 	cmd.Flags().StringArrayVar(&f.nulls, "null", []string{""}, `CSV: a bare word that means NULL; may be repeated`)
 	cmd.Flags().BoolVar(&f.ignoreExtra, "ignore_extra_columns", false, "leave out columns that the table doesn't have")
 	cmd.Flags().IntVar(&f.sessions, "sessions", 4, "how many batches are written at once")
@@ -73,7 +85,7 @@ func (a *app) loadFile(ctx context.Context, c *client.Client, table string, f lo
 		return err
 	}
 	defer in.close()
-	l := &load{client: c, table: t, upsert: f.op.value == "upsert", sessions: f.sessions, maxRejected: f.maxRejected}
+	l := &load{client: c, table: t, op: opTypes[f.op.value], sessions: f.sessions, maxRejected: f.maxRejected}
 	progress := newProgress(a.Err, func() string { return l.progress(in) })
 	l.rejected = func(place string, err error) {
 		progress.println(fmt.Sprintf("%s, %s: %s", in.name, place, printable(err.Error())))
@@ -93,12 +105,18 @@ func (in *input) rows(s *client.Schema, f loadFlags) (rowSource, error) {
 	if format == "" {
 		format = in.sniffFormat()
 	}
+	plain, _ := opTypes[f.op.value].Plain()
+	keyAlone := plain == client.Update || plain == client.Delete
 	var src rowSource
 	var err error
 	if format == formatCSV {
-		src, err = newCSVSource(in.content, s, csvOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra})
+		src, err = newCSVSource(in.content, s, csvOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra, keyAlone: keyAlone})
 	} else {
-		src, err = newJSONSource(in.content, s, f.ignoreExtra)
+		var objects *jsonSource
+		if objects, err = newJSONSource(in.content, s, f.ignoreExtra); err == nil {
+			objects.keyAlone = keyAlone
+			src = objects
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in.name, err)
@@ -157,9 +175,14 @@ func (a *app) reportLoad(r loadResult, in *input, t *client.Table, f loadFlags) 
 	if r.unknown > 0 {
 		a.note("%s may have been written all the same: no server's answer came in time", plural(r.unknown, "row"))
 	}
-	again := "loading the whole file again is safe: --op upsert writes the same rows again"
-	if f.op.value == "insert" {
+	again := "loading the whole file again with --op " + f.op.value + " is safe"
+	switch f.op.value {
+	case "upsert", "upsert_ignore":
+		again = "loading the whole file again is safe: --op " + f.op.value + " writes the same rows again"
+	case "insert":
 		again = "loading the whole file again with --op upsert is safe; with --op insert the rows written are rejected as already present"
+	case "delete":
+		again = "loading the whole file again with --op delete_ignore is safe; with --op delete the rows deleted are rejected as not found"
 	}
 	if r.written+r.unknown > 0 {
 		a.note("%s", again)

@@ -43,7 +43,7 @@ const badValueReason = "bad value"
 type load struct {
 	client      *client.Client
 	table       *client.Table
-	upsert      bool
+	op          client.OpType
 	sessions    int
 	maxRejected int
 	// rejected is told of the first rows that are rejected.
@@ -225,17 +225,16 @@ func (l *load) result() loadResult {
 type loadWriter struct {
 	*load
 	session *client.Session
-	op      *client.Operation
+	row     *client.Operation
 	rows    int
 	bytes   int64
 }
 
 // run writes rows until the queue is closed or stop ends. What is buffered when stop ends is dropped: it was never sent.
 func (w *loadWriter) run(stop, write context.Context, queue <-chan *inputRow) error {
-	if w.upsert {
-		w.op = w.table.NewUpsert()
-	} else {
-		w.op = w.table.NewInsert()
+	var err error
+	if w.row, err = w.table.NewOperation(w.op); err != nil {
+		return err
 	}
 	linger := time.NewTimer(loadLinger)
 	defer linger.Stop()
@@ -269,16 +268,16 @@ func (w *loadWriter) run(stop, write context.Context, queue <-chan *inputRow) er
 
 // apply puts one row in the session's buffer.
 func (w *loadWriter) apply(ctx context.Context, row *inputRow) error {
-	w.op.Reset()
-	w.op.Tag = row.line
+	w.row.Reset()
+	w.row.Tag = row.line
 	var err error
 	for i, set := range row.set {
 		if set && err == nil {
-			err = w.op.SetValue(i, row.values[i])
+			err = w.row.SetValue(i, row.values[i])
 		}
 	}
 	if err == nil {
-		err = w.session.Apply(ctx, w.op)
+		err = w.session.Apply(ctx, w.row)
 	}
 	bytes, line := row.bytes, row.line
 	w.load.rows.Put(row)

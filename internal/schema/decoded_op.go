@@ -41,7 +41,7 @@ func (op *DecodedOp) Value(i int) Value {
 // check looks for what is wrong with the row as a whole. NULLs and single cells were looked at before.
 func (op *DecodedOp) check() *status.Error {
 	s := op.schema
-	switch op.Type {
+	switch plain, _ := op.Type.Plain(); plain {
 	case Insert, Upsert:
 		if i := op.set.firstMissing(s.requiredBits); i >= 0 {
 			return s.columns[i].fault(status.InvalidArgument, "%v without a value for a column that is neither nullable nor has a default", op.Type)

@@ -13,7 +13,8 @@ const (
 	Upsert OpType = 5
 )
 
-// Names of Kudu's that a write can't hold yet: they pass over the errors that their plain forms give.
+// The same, but that a row that is there already, or isn't, is no error: the operation then changes nothing. Of UpsertIgnore
+// that holds for columns that can't be changed, which no table has: it does what Upsert does.
 const (
 	InsertIgnore OpType = 10
 	UpdateIgnore OpType = 11
@@ -45,9 +46,25 @@ func (t OpType) String() string {
 	return fmt.Sprintf("OP_TYPE_%d", uint8(t))
 }
 
+// Plain is the type without IGNORE, and whether it had that.
+func (t OpType) Plain() (plain OpType, ignore bool) {
+	switch t {
+	case InsertIgnore:
+		return Insert, true
+	case UpdateIgnore:
+		return Update, true
+	case DeleteIgnore:
+		return Delete, true
+	case UpsertIgnore:
+		return Upsert, true
+	default:
+		return t, false
+	}
+}
+
 // write says whether a write may hold operations of the type.
 func (t OpType) write() bool {
-	switch t {
+	switch plain, _ := t.Plain(); plain {
 	case Insert, Update, Delete, Upsert:
 		return true
 	default:

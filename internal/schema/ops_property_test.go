@@ -18,21 +18,22 @@ type drawnOp struct {
 // drawOp draws a sound operation: which columns are set follows its type.
 func drawOp(t *rapid.T, s *Schema) drawnOp {
 	op := drawnOp{
-		typ:    rapid.SampledFrom([]OpType{Insert, Upsert, Update, Delete}).Draw(t, "type"),
+		typ:    rapid.SampledFrom([]OpType{Insert, Upsert, Update, Delete, InsertIgnore, UpsertIgnore, UpdateIgnore, DeleteIgnore}).Draw(t, "type"),
 		values: drawRow(t, s), set: NewBitmap(s.NumColumns()),
 	}
-	if op.typ == Update && s.NumColumns() == s.NumKeyColumns() {
-		op.typ = Delete
+	plain, _ := op.typ.Plain()
+	if plain == Update && s.NumColumns() == s.NumKeyColumns() {
+		op.typ, plain = Delete, Delete
 	}
 	for i := range s.NumColumns() {
 		c := s.Column(i)
-		must := op.typ != Insert && op.typ != Upsert && c.Key || (op.typ == Insert || op.typ == Upsert) && !c.Nullable && c.WriteDefault == nil
-		may := op.typ != Delete
+		must := plain != Insert && plain != Upsert && c.Key || (plain == Insert || plain == Upsert) && !c.Nullable && c.WriteDefault == nil
+		may := plain != Delete
 		if must || may && rapid.Bool().Draw(t, "set") {
 			op.set.Set(i)
 		}
 	}
-	if op.typ == Update && op.set.firstCommon(s.nonKeyBits) < 0 {
+	if plain == Update && op.set.firstCommon(s.nonKeyBits) < 0 {
 		op.set.Set(s.NumColumns() - 1)
 	}
 	return op
@@ -178,7 +179,7 @@ func TestRequestFaults(t *testing.T) {
 		{"type 0", "00 00 00", "", status.InvalidArgument},
 		{"split row", "04 01 00 01000000", "", status.InvalidArgument},
 		{"range bound", "06 01 00 01000000", "", status.InvalidArgument},
-		{"insert ignore", "0a 07 02 01000000 0000000000000000", "", status.NotSupported},
+		{"the type behind the last", "0e 07 02 01000000 0000000000000000", "", status.NotSupported},
 		{"unknown type", "4d 07 02 01000000 0000000000000000", "", status.NotSupported},
 		{"offset beyond the data", "01 07 00 01000000 0300000000000000 0000000000000000 0000000000000000", "6869", status.Corruption},
 		{"length beyond the data", "01 07 00 01000000 0000000000000000 0300000000000000 0000000000000000", "6869", status.Corruption},

@@ -51,6 +51,23 @@ func TestSeveralOpsOnOneKey(t *testing.T) {
 	require.Len(t, scanAll(t, tb, ScanSpec{Columns: []int{0, 1}, Snapshot: res.Timestamp + 1}, 0), 2)
 }
 
+// TestIgnore shows that operations with IGNORE pass over rows that are there, or aren't, without an error and without a change,
+// decided in their order within the batch, and otherwise do what the plain ones do.
+func TestIgnore(t *testing.T) {
+	s := openStore(t, testOptions(vfs.NewMem()))
+	tb := newTestTablet(t, s, 1, kvSchema(t))
+	res := applyNext(t, tb, encodeRows(t, tb.Schema(),
+		kv(schema.InsertIgnore, 1, str("a")), kv(schema.InsertIgnore, 1, str("b")), kv(schema.UpdateIgnore, 2, str("c")),
+		kv(schema.DeleteIgnore, 3), kv(schema.UpsertIgnore, 4, str("d")), kv(schema.UpdateIgnore, 4, str("e")),
+		kv(schema.Insert, 5), kv(schema.DeleteIgnore, 5), kv(schema.Insert, 1, str("f")), kv(schema.Delete, 5)))
+	require.Equal(t, map[uint32]nyalav1.ErrorCode{
+		8: nyalav1.ErrorCode_ERROR_CODE_ALREADY_PRESENT, 9: nyalav1.ErrorCode_ERROR_CODE_NOT_FOUND,
+	}, codesOf(res.RowErrors))
+	require.Equal(t, []string{"1 a", "4 e"}, scanAll(t, tb, ScanSpec{Columns: []int{0, 1}}, 0))
+	require.Empty(t, write(t, tb, kv(schema.InsertIgnore, 1, str("z"))).RowErrors)
+	require.Equal(t, []string{"1 a", "4 e"}, scanAll(t, tb, ScanSpec{Columns: []int{0, 1}}, 0))
+}
+
 func rowIndexes(r Result) []uint32 {
 	var out []uint32
 	for _, e := range r.RowErrors {

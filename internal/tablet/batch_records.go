@@ -97,4 +97,7 @@ func (c *rowCounts) add(o rowCounts) {
 	c.deleted += o.deleted
 	c.duplicateKey += o.duplicateKey
 	c.failed += o.failed
+	c.insertIgnored += o.insertIgnored
+	c.updateIgnored += o.updateIgnored
+	c.deleteIgnored += o.deleteIgnored
 }

@@ -101,14 +101,17 @@ func drawWrite(t *rapid.T, m *modelTablet, e *modelEntry) {
 
 func drawRow(t *rapid.T, s *schema.Schema) modelOp {
 	op := modelOp{
-		typ:    rapid.SampledFrom([]schema.OpType{schema.Insert, schema.Upsert, schema.Update, schema.Delete}).Draw(t, "type"),
+		typ: rapid.SampledFrom([]schema.OpType{
+			schema.Insert, schema.Upsert, schema.Update, schema.Delete,
+			schema.InsertIgnore, schema.UpsertIgnore, schema.UpdateIgnore, schema.DeleteIgnore,
+		}).Draw(t, "type"),
 		values: map[schema.ColumnID]schema.Value{},
 		key: []schema.Value{
 			schema.StringValue(rapid.SampledFrom(modelKeys).Draw(t, "k1")),
 			schema.IntValue(int64(rapid.SampledFrom([]int16{-32768, 0, 1}).Draw(t, "k2"))),
 		},
 	}
-	if op.typ == schema.Delete {
+	if plain, _ := op.typ.Plain(); plain == schema.Delete {
 		return op
 	}
 	all := rapid.IntRange(0, 2).Draw(t, "all") == 0

@@ -10,6 +10,8 @@ import (
 type metrics struct {
 	inserted, upserted, updated, deleted prometheus.Counter
 	duplicateKey, failed                 prometheus.Counter
+	insertIgnored, updateIgnored         prometheus.Counter
+	deleteIgnored                        prometheus.Counter
 	scannedRows, returnedRows            prometheus.Counter
 	requests                             [3]prometheus.Counter // by verdict
 	forgotten                            [numForgetReasons]prometheus.Counter
@@ -33,6 +35,9 @@ func newMetrics(s *Store, r prometheus.Registerer) (*metrics, error) {
 	m.updated = counter("rows_updated", "Rows updated by applied operations.", nil)
 	m.deleted = counter("rows_deleted", "Rows deleted by applied operations.", nil)
 	m.duplicateKey = counter("insertions_failed_dup_key", "Inserts of a key that was present.", nil)
+	m.insertIgnored = counter("insert_ignore_errors", "INSERT_IGNORE operations whose key was present.", nil)
+	m.updateIgnored = counter("update_ignore_errors", "UPDATE_IGNORE operations whose key was not found.", nil)
+	m.deleteIgnored = counter("delete_ignore_errors", "DELETE_IGNORE operations whose key was not found.", nil)
 	m.failed = counter("tablet_row_errors_total", "Row operations that failed on their own, duplicate keys included.", nil)
 	m.scannedRows = counter("scanner_rows_scanned", "Rows that scans read.", nil)
 	m.returnedRows = counter("scanner_rows_returned", "Rows that scans returned.", nil)
@@ -100,6 +105,9 @@ func (m *metrics) rows(c rowCounts) {
 	m.deleted.Add(float64(c.deleted))
 	m.duplicateKey.Add(float64(c.duplicateKey))
 	m.failed.Add(float64(c.failed))
+	m.insertIgnored.Add(float64(c.insertIgnored))
+	m.updateIgnored.Add(float64(c.updateIgnored))
+	m.deleteIgnored.Add(float64(c.deleteIgnored))
 }
 
 // remembered sums up over all tablets.

@@ -141,13 +141,14 @@ func (m *modelTablet) applyRow(op modelOp, ts hybridtime.Timestamp) string {
 	key := string(m.schema.EncodeKey(nil, m.schema.CellsOf(append(slices.Clone(op.key), make([]schema.Value, m.schema.NumColumns())...))))
 	old := m.latest(key)
 	var cells map[schema.ColumnID]schema.Value
-	switch op.typ {
+	typ, ignore := op.typ.Plain()
+	switch typ {
 	case schema.Insert:
 		if !m.complete(op) {
 			return "INVALID_ARGUMENT"
 		}
 		if old != nil {
-			return "ALREADY_PRESENT"
+			return unlessIgnored(ignore, "ALREADY_PRESENT")
 		}
 		cells = m.withDefaults(op)
 	case schema.Upsert:
@@ -159,17 +160,24 @@ func (m *modelTablet) applyRow(op modelOp, ts hybridtime.Timestamp) string {
 		}
 	case schema.Update:
 		if old == nil {
-			return "NOT_FOUND"
+			return unlessIgnored(ignore, "NOT_FOUND")
 		}
 		cells = overlayValues(old, op.values)
 	case schema.Delete:
 		if old == nil {
-			return "NOT_FOUND"
+			return unlessIgnored(ignore, "NOT_FOUND")
 		}
 	default:
 	}
 	m.rows[key] = append(m.rows[key], modelVersion{ts, cells})
 	return ""
+}
+
+func unlessIgnored(ignore bool, code string) string {
+	if ignore {
+		return ""
+	}
+	return code
 }
 
 // complete says whether all columns of the latest schema that need a value have one.

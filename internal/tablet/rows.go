@@ -34,7 +34,8 @@ type rowApplier struct {
 type rowOp struct {
 	entry          int32
 	index          uint32
-	typ            schema.OpType
+	typ            schema.OpType // without IGNORE
+	ignore         bool
 	full           bool // an insert or upsert that sets all columns
 	valOff, valLen int  // its version in the arena, header included
 }
@@ -42,6 +43,7 @@ type rowOp struct {
 // rowCounts feed the metrics.
 type rowCounts struct {
 	inserted, upserted, updated, deleted, duplicateKey, failed uint64
+	insertIgnored, updateIgnored, deleteIgnored                uint64
 }
 
 // decode is the first pass. Its error fails the whole request.
@@ -81,8 +83,9 @@ func asStatus(err error) *status.Error {
 }
 
 func (a *rowApplier) decodeOp(plan *writePlan, o *overlay, op *schema.DecodedOp) {
-	r := rowOp{index: uint32(op.Index), typ: op.Type, valOff: len(o.arena)}
-	if op.Type == schema.Insert || op.Type == schema.Upsert {
+	r := rowOp{index: uint32(op.Index), valOff: len(o.arena)}
+	r.typ, r.ignore = op.Type.Plain()
+	if r.typ == schema.Insert || r.typ == schema.Upsert {
 		if r.full = plan.setsAll(op); !r.full {
 			if id, unset := plan.firstRequiredUnset(op); unset {
 				a.rowError(r.index, status.InvalidArgument, missingColumn(op.Type, id))
@@ -90,7 +93,7 @@ func (a *rowApplier) decodeOp(plan *writePlan, o *overlay, op *schema.DecodedOp)
 			}
 		}
 	}
-	switch op.Type {
+	switch r.typ {
 	case schema.Insert:
 		o.arena = plan.appendWhole(appendVersionHeader(o.arena, wholeRow), op)
 	case schema.Upsert:
@@ -191,6 +194,7 @@ func (a *rowApplier) resolve(plan *writePlan, o *overlay) error {
 		r := &a.ops[i]
 		e := &o.entries[r.entry]
 		switch {
+		case r.ignore && a.ignored(r, e):
 		case r.typ == schema.Insert && e.exists:
 			a.counts.duplicateKey++
 			a.rowError(r.index, status.AlreadyPresent, msgAlreadyPresent)
@@ -206,6 +210,21 @@ func (a *rowApplier) resolve(plan *writePlan, o *overlay) error {
 		slices.SortFunc(a.errs, func(x, y *nyalav1.RowError) int { return cmp.Compare(x.RowIndex, y.RowIndex) })
 	}
 	return nil
+}
+
+// ignored says whether an operation with IGNORE has nothing to do, and counts it then.
+func (a *rowApplier) ignored(r *rowOp, e *overlayEntry) bool {
+	switch {
+	case r.typ == schema.Insert && e.exists:
+		a.counts.insertIgnored++
+	case r.typ == schema.Update && !e.exists:
+		a.counts.updateIgnored++
+	case r.typ == schema.Delete && !e.exists:
+		a.counts.deleteIgnored++
+	default:
+		return false
+	}
+	return true
 }
 
 // resolveOp gives the entry the version that it has after an operation that succeeds.

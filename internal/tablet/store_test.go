@@ -253,6 +253,7 @@ func TestMetrics(t *testing.T) {
 	tb := newTestTablet(t, s, 1, kvSchema(t))
 	write(t, tb, kv(schema.Insert, 1), kv(schema.Insert, 1), kv(schema.Upsert, 2), kv(schema.Update, 2, str("")), kv(schema.Delete, 1))
 	applyNext(t, tb, tracked(encodeRows(t, tb.Schema(), kv(schema.Upsert, 2)), 1, 1, 1))
+	write(t, tb, kv(schema.InsertIgnore, 2), kv(schema.UpdateIgnore, 9, str("x")), kv(schema.DeleteIgnore, 8), kv(schema.DeleteIgnore, 9))
 	scanAll(t, tb, ScanSpec{Columns: []int{0}}, 0)
 	families, err := r.Gather()
 	require.NoError(t, err)
@@ -268,6 +269,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"insertions_failed_dup_key": 1, "tablet_row_errors_total": 1, "rows_inserted": 1, "rows_upserted": 2, "rows_updated": 1,
+		"insert_ignore_errors": 1, "update_ignore_errors": 1, "delete_ignore_errors": 2,
 		"rows_deleted": 1, "scanner_rows_returned": 1, "scanner_rows_scanned": 1, "tablet_requests_remembered": 1,
 		"tablet_clients_remembered": 1, "tablet_requests_total new": 1, "tablet_requests_total duplicate": 0,
 		"tablet_requests_forgotten_total limit": 0,
@@ -279,7 +281,8 @@ func TestMetrics(t *testing.T) {
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
 	for _, p := range problems {
-		kudu := strings.HasPrefix(p.Metric, "rows_") || strings.HasPrefix(p.Metric, "scanner_rows_") || p.Metric == "insertions_failed_dup_key"
+		kudu := strings.HasPrefix(p.Metric, "rows_") || strings.HasPrefix(p.Metric, "scanner_rows_") || p.Metric == "insertions_failed_dup_key" ||
+			strings.HasSuffix(p.Metric, "_ignore_errors")
 		require.True(t, kudu, "%s: %s", p.Metric, p.Text)
 	}
 	_, err = Open(Options{Dir: "other", FS: vfs.NewMem(), Registerer: r})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -20,17 +21,24 @@ import (
 // and started again.
 type state struct {
 	*testing.T
-	c  *localcluster.Cluster
-	cl *client.Client
+	c        *localcluster.Cluster
+	cl       *client.Client
+	replicas int
 }
 
 // inStates fills a new cluster of one server once, and checks it in each state.
 func inStates(t *testing.T, fill, check func(s state)) {
 	t.Helper()
-	c := newCluster(t, 1)
+	inStatesOn(t, 1, fill, check)
+}
+
+// inStatesOn is inStates with several servers, and as many replicas of each tablet.
+func inStatesOn(t *testing.T, n int, fill, check func(s state)) {
+	t.Helper()
+	c := newCluster(t, n)
 	cl := connect(t, c)
-	fill(state{t, c, cl})
-	t.Run("memory", func(t *testing.T) { check(state{t, c, cl}) })
+	fill(state{t, c, cl, n})
+	t.Run("memory", func(t *testing.T) { check(state{t, c, cl, n}) })
 	servers, err := c.Servers()
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +53,7 @@ func inStates(t *testing.T, fill, check func(s state)) {
 			t.Fatal(err)
 		}
 	}
-	t.Run("killed", func(t *testing.T) { check(state{t, c, connect(t, c)}) })
+	t.Run("killed", func(t *testing.T) { check(state{t, c, connect(t, c), n}) })
 }
 
 // create makes a table from a column spec, whose first columns are the key.
@@ -55,7 +63,7 @@ func (s state) create(name, columns string, key ...string) *client.Table {
 	if err != nil {
 		s.Fatal(err)
 	}
-	tbl, err := s.cl.CreateTable(s.Context(), client.CreateTableOptions{Name: name, Columns: specs, PrimaryKey: key, Replicas: 1})
+	tbl, err := s.cl.CreateTable(s.Context(), client.CreateTableOptions{Name: name, Columns: specs, PrimaryKey: key, Replicas: s.replicas})
 	if err != nil {
 		s.Fatalf("create table %s: %v", name, err)
 	}
@@ -95,7 +103,17 @@ func (s state) insert(tbl *client.Table, values ...any) {
 // rows returns the rows that match, each as its columns' text forms.
 func (s state) rows(tbl *client.Table, preds ...client.Predicate) []string {
 	s.Helper()
-	sc, err := tbl.Scan(s.Context(), client.ScanOptions{Predicates: preds})
+	rows := s.scan(tbl, client.ScanOptions{Predicates: preds})
+	n, err := tbl.Count(s.Context(), client.ScanOptions{Predicates: preds})
+	if err != nil || n != uint64(len(rows)) {
+		s.Errorf("count: %d, %v; the scan had %d", n, err, len(rows))
+	}
+	return rows
+}
+
+func (s state) scan(tbl *client.Table, o client.ScanOptions) []string {
+	s.Helper()
+	sc, err := tbl.Scan(s.Context(), o)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -117,10 +135,6 @@ func (s state) rows(tbl *client.Table, preds ...client.Predicate) []string {
 			rows = append(rows, strings.Join(cells, " "))
 		}
 		b.Release()
-	}
-	n, err := tbl.Count(s.Context(), client.ScanOptions{Predicates: preds})
-	if err != nil || n != uint64(len(rows)) {
-		s.Errorf("count: %d, %v; the scan had %d", n, err, len(rows))
 	}
 	return rows
 }
@@ -334,5 +348,104 @@ func TestDefaults(t *testing.T) {
 		if d := s.nyala("", "table", "describe", "t", "--format", "json").out; !strings.Contains(d, `"default": "1.50"`) || !strings.Contains(d, `"comment": "it's"`) {
 			s.Errorf("describe as JSON: %s", d)
 		}
+	})
+}
+
+// batch sends operations in one request and returns the code of each row that failed.
+func (s state) batch(ops ...*client.Operation) (map[uint64]status.Code, client.Timestamp) {
+	s.Helper()
+	ses := s.cl.NewSession(client.SessionOptions{Flush: client.ManualFlush})
+	for _, op := range ops {
+		if err := ses.Apply(s.Context(), op); err != nil {
+			s.Fatal(err)
+		}
+	}
+	faults, err := ses.Flush(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	codes := map[uint64]status.Code{}
+	for _, f := range faults {
+		codes[f.Index] = f.Code
+	}
+	return codes, ses.LastTimestamp()
+}
+
+// TestSeveralOpsOnOneKey is trial T39: one request with several operations on one key, on three replicas.
+func TestSeveralOpsOnOneKey(t *testing.T) {
+	var at client.Timestamp
+	inStatesOn(t, 3, func(s state) {
+		tbl := s.create("t", "k int32, v string", "k")
+		with := func(op *client.Operation, values ...any) *client.Operation {
+			if err := set(op, values...); err != nil {
+				t.Fatal(err)
+			}
+			return op
+		}
+		wantError(t, "large cell", set(tbl.NewInsert(), 4, strings.Repeat("x", 65537)), status.CellTooLarge, "65537")
+		var codes map[uint64]status.Code
+		codes, at = s.batch(with(tbl.NewInsert(), 1, "a"), with(tbl.NewInsert(), 1, "b"), with(tbl.NewUpsert(), 1, "c"), with(tbl.NewDelete(), 1),
+			with(tbl.NewInsert(), 1, "d"), with(tbl.NewUpdate(), 2, "x"), with(tbl.NewDelete(), 3), with(tbl.NewInsertIgnore(), 1, "e"),
+			with(tbl.NewUpdateIgnore(), 2, "y"), with(tbl.NewInsert(), 5, "z"))
+		want := map[uint64]status.Code{1: status.AlreadyPresent, 5: status.NotFound, 6: status.NotFound}
+		if !maps.Equal(codes, want) {
+			t.Errorf("row errors %v, want %v", codes, want)
+		}
+	}, func(s state) {
+		tbl := s.open("t")
+		servers, err := s.cl.ListTabletServers(s.Context())
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, server := range servers {
+			o := client.ScanOptions{ReadMode: client.ReadAtSnapshot, SnapshotTimestamp: at, ServerID: server.ID}
+			s.wantRows("before, on "+server.ID, s.scan(tbl, o))
+			o.SnapshotTimestamp++
+			s.wantRows("after, on "+server.ID, s.scan(tbl, o), "1 d", "5 z")
+		}
+	})
+}
+
+// TestIgnore is trial T43 but for its ranges: operations with IGNORE, deletes with more than the key set, an update with less.
+func TestIgnore(t *testing.T) {
+	inStates(t, func(s state) {
+		tbl := s.create("t", "k int32, v int32 null, w string null", "k")
+		with := func(op *client.Operation, values ...any) *client.Operation {
+			if err := set(op, values...); err != nil {
+				t.Fatal(err)
+			}
+			return op
+		}
+		wantError(t, "nothing to update", s.cl.NewSession(client.SessionOptions{}).Apply(t.Context(), with(tbl.NewUpdate(), 250)),
+			status.InvalidArgument, "UPDATE sets no column besides the key")
+		codes, _ := s.batch(with(tbl.NewInsert(), 50, 1, "a"), with(tbl.NewInsert(), 250, 1, "b"), with(tbl.NewInsertIgnore(), 50, 2, "c"),
+			with(tbl.NewDeleteIgnore(), 51, 1, "x"), with(tbl.NewUpdateIgnore(), 52, 3), with(tbl.NewUpsertIgnore(), 50, 4),
+			with(tbl.NewUpsertIgnore(), 60, 6), with(tbl.NewDelete(), 50, 1, "a"))
+		if len(codes) > 0 {
+			t.Errorf("row errors %v", codes)
+		}
+		_, metrics := get(t, "http://"+tabletServers(t, s.c)[0].Web+"/metrics")
+		for _, name := range []string{"insert", "delete", "update"} {
+			if line := "\n" + name + "_ignore_errors 1\n"; !strings.Contains(metrics, line) {
+				t.Errorf("metrics have no line %q", line)
+			}
+		}
+		for _, c := range []struct {
+			op, rows string
+			code     int
+		}{
+			{"insert_ignore", "k,v\n60,7\n61,7\n", 0},
+			{"update_ignore", "k,v\n60,8\n62,8\n", 0},
+			{"delete_ignore", "k\n61\n63\n", 0},
+			{"update", "k,v\n64,9\n", 4},
+			{"delete", "k,v\n64,9\n", 4},
+			{"upsert_ignore", "k,v\n65,9\n", 0},
+		} {
+			if r := s.nyala(c.rows, "table", "load", "t", "-", "--op", c.op); r.code != c.code {
+				t.Errorf("load --op %s: exit code %d, want %d: %s", c.op, r.code, c.code, r.err)
+			}
+		}
+	}, func(s state) {
+		s.wantRows("t", s.rows(s.open("t")), "250 1 b", "60 8 NULL", "65 9 NULL")
 	})
 }
