@@ -18,7 +18,7 @@ func (t *Table) Count(ctx context.Context, o ScanOptions) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	tablets, err := t.tabletsOf(ctx, o.TabletID)
+	tablets, err := t.tabletsOf(ctx, spec)
 	if err != nil {
 		return 0, err
 	}
@@ -87,8 +87,9 @@ func (ts *tabletScan) drain(ctx context.Context) (uint64, error) {
 	return ts.rows, nil
 }
 
-// tabletsOf returns the table's tablets in order, or the one with the given id.
-func (t *Table) tabletsOf(ctx context.Context, id string) ([]*tablet, error) {
+// tabletsOf returns the tablets that a scan has to read, in order.
+func (t *Table) tabletsOf(ctx context.Context, spec *scanSpec) ([]*tablet, error) {
+	id := spec.options.TabletID
 	var tablets []*tablet
 	var cursor []byte
 	for {
@@ -99,7 +100,7 @@ func (t *Table) tabletsOf(ctx context.Context, id string) ([]*tablet, error) {
 		if tb == nil {
 			break
 		}
-		if id == "" || id == tb.id {
+		if !spec.skips(tb) {
 			tablets = append(tablets, tb)
 		}
 		if cursor = tb.end; len(cursor) == 0 {

@@ -64,6 +64,16 @@ type scanSpec struct {
 	positions  []int
 	arrow      *arrow.Schema // of the columns
 	predicates []*nyalav1.Predicate
+	// filter knows which tablets can hold a matching row.
+	filter *schema.PartitionFilter
+}
+
+// skips says whether the scan has nothing to read in a tablet: its share of the keys holds no row that matches.
+func (s *scanSpec) skips(t *tablet) bool {
+	if s.options.TabletID != "" {
+		return s.options.TabletID != t.id
+	}
+	return !s.filter.MayContain(&schema.Partition{Buckets: t.hash, Start: t.start, End: t.end})
 }
 
 func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
@@ -103,19 +113,21 @@ func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
 		spec.positions = append(spec.positions, i)
 	}
 	spec.arrow = arrowSchema(t.schema, spec.positions)
+	bound, err := schema.BindAll(t.schema, o.Predicates)
+	if err != nil {
+		return nil, status.Wrap(status.CodeOf(err), err, "scan of table %q", t.info.Name)
+	}
 	for _, p := range o.Predicates {
-		if _, err := p.Bind(t.schema); err != nil {
-			return nil, status.Wrap(status.CodeOf(err), err, "scan of table %q", t.info.Name)
-		}
 		spec.predicates = append(spec.predicates, p.ToProto())
 	}
+	spec.filter = t.partition.Filter(t.schema, bound)
 	return spec, nil
 }
 
 // Comparison is what a Predicate tests.
 type Comparison int
 
-// The comparisons. NULL matches IsNull alone.
+// The comparisons. NULL matches IsNull alone. For one of several values there is Table.PredicateIn.
 const (
 	Equal Comparison = iota
 	Less
@@ -141,17 +153,8 @@ func (t *Table) Predicate(column string, comparison Comparison, value any) (Pred
 		return schema.IsNotNull(col), nil
 	default:
 	}
-	v, err := convert(col, value)
+	v, err := operand(col, value)
 	if err != nil {
-		return Predicate{}, err
-	}
-	if v.IsNull() {
-		return Predicate{}, status.New(status.InvalidScanSpec, "column %q: NULL compares with nothing: use IsNull", column)
-	}
-	if _, err := col.ValueBytes(v); err != nil {
-		return Predicate{}, err
-	}
-	if err := col.CheckValue(v); err != nil {
 		return Predicate{}, err
 	}
 	switch comparison {
@@ -170,8 +173,42 @@ func (t *Table) Predicate(column string, comparison Comparison, value any) (Pred
 	}
 }
 
+// PredicateIn returns the condition that a column's cell is one of the values, which are converted as Operation.Set does. Without
+// values nothing matches.
+func (t *Table) PredicateIn(column string, values ...any) (Predicate, error) {
+	i, err := t.column(column)
+	if err != nil {
+		return Predicate{}, err
+	}
+	col := t.schema.Column(i)
+	list := make([]schema.Value, 0, len(values))
+	for _, value := range values {
+		v, err := operand(col, value)
+		if err != nil {
+			return Predicate{}, err
+		}
+		list = append(list, v)
+	}
+	return schema.In(col, list...), nil
+}
+
+// operand converts a value that a column is compared with.
+func operand(col *schema.Column, value any) (schema.Value, error) {
+	v, err := convert(col, value)
+	if err != nil {
+		return v, err
+	}
+	if v.IsNull() {
+		return v, status.New(status.InvalidScanSpec, "column %q: NULL compares with nothing: use IsNull", col.Name)
+	}
+	if _, err := col.ValueBytes(v); err != nil {
+		return v, err
+	}
+	return v, col.CheckValue(v)
+}
+
 // Scanner reads a table, tablet after tablet in the order of partition keys, the rows of each in the order of their primary
-// keys. It isn't safe for concurrent use.
+// keys. Tablets that can't hold a row that matches the predicates aren't asked. It isn't safe for concurrent use.
 //
 // If a server fails, the scan goes on at another replica right after the last row that it returned, at the snapshot that it
 // had in that tablet: no row is repeated or left out.
@@ -248,11 +285,15 @@ func (s *Scanner) nextTablet(ctx context.Context) error {
 		case t == nil:
 			s.err = io.EOF
 			return nil
-		case s.spec.options.TabletID == "" || s.spec.options.TabletID == t.id:
+		case !s.spec.skips(t):
 			s.cur = newTabletScan(s.t, s.spec, t, s.snapshot, s.returned)
 			return nil
 		}
 		if s.cursor = t.end; len(t.end) == 0 {
+			if s.spec.options.TabletID == "" {
+				s.err = io.EOF
+				return nil
+			}
 			return status.New(status.TabletNotFound, "table %q has no tablet %s", s.t.info.Name, s.spec.options.TabletID)
 		}
 	}

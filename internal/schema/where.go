@@ -13,7 +13,7 @@ import (
 //	time_hour >= '2013-01-01T10:00:00Z' and "select" <= 3
 //
 // A clause is conditions joined by AND. A condition is a column, an operator (= < <= > >=) and a literal, or the same with
-// sides swapped; column IS NULL, column IS NOT NULL; column IN (literal, …). Keywords are in any case, column names
+// sides swapped; column IS NULL, column IS NOT NULL; column IN (literal, …), which matches nothing if the list is empty. Keywords are in any case, column names
 // in the table's own; a name that isn't a plain word stands in double quotes. Literals are numbers, true, false, and strings in
 // single quotes, within which a quote is written twice; the text is what Column.ParseText takes, so that times and dates are strings.
 //
@@ -208,6 +208,9 @@ func (p *whereParser) inList(c *Column) (Predicate, error) {
 	for {
 		if err := p.advance(); err != nil {
 			return Predicate{}, err
+		}
+		if len(values) == 0 && p.tok.is(")") {
+			return In(c), p.advance()
 		}
 		v, err := p.literal(c)
 		if err != nil {

@@ -449,3 +449,118 @@ func TestIgnore(t *testing.T) {
 		s.wantRows("t", s.rows(s.open("t")), "250 1 b", "60 8 NULL", "65 9 NULL")
 	})
 }
+
+// TestInLists is trial T36: IN lists, with NULLs and duplicates, tests for NULL, and columns that are NULL for long runs or all over.
+func TestInLists(t *testing.T) {
+	inStates(t, func(s state) {
+		tbl := s.create("t", "k int32, v string null, b bool null, n int32 null", "k")
+		ses := s.cl.NewSession(client.SessionOptions{Flush: client.ManualFlush})
+		for k := range 10_000 {
+			op := tbl.NewInsert()
+			err := op.Set("k", k)
+			if k >= 5000 {
+				err = errors.Join(err, op.Set("v", fmt.Sprint("x", k%7)), op.Set("b", k%2 == 0))
+			}
+			if err = errors.Join(err, ses.Apply(t.Context(), op)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if faults, err := ses.Flush(t.Context()); err != nil || len(faults) > 0 {
+			t.Fatal(faults, err)
+		}
+	}, func(s state) {
+		tbl := s.open("t")
+		in := func(column string, values ...any) client.Predicate {
+			p, err := tbl.PredicateIn(column, values...)
+			if err != nil {
+				s.Fatal(err)
+			}
+			return p
+		}
+		_, err := tbl.PredicateIn("v", "x1", nil)
+		wantError(s.T, "NULL in a list", err, status.InvalidScanSpec, "NULL compares with nothing")
+		s.nyala("", "table", "count", "t", "--where", "v in ('x1', NULL)").wantError(s.T, "NULL in a list", 2, "nothing compares with NULL")
+		s.wantCount(tbl, "empty", 0, "v in ()", in("v"))
+		s.wantCount(tbl, "one", 714, "v in ('x1')", in("v", "x1"))
+		s.wantCount(tbl, "duplicates", 1429, "v in ('x1','x1','x2')", in("v", "x1", "x1", "x2"))
+		s.wantCount(tbl, "both", 5000, "b in (true,false)", in("b", true, false))
+		s.wantCount(tbl, "true", 2500, "b in (true)", in("b", true))
+		s.wantCount(tbl, "v IS NULL", 5000, "v is null", s.predicate(tbl, "v", client.IsNull, nil))
+		s.wantCount(tbl, "v IS NOT NULL", 5000, "v is not null", s.predicate(tbl, "v", client.IsNotNull, nil))
+		s.wantCount(tbl, "n = 1", 0, "n = 1", s.predicate(tbl, "n", client.Equal, 1))
+		s.wantCount(tbl, "n IS NULL", 10_000, "n is null", s.predicate(tbl, "n", client.IsNull, nil))
+		s.wantCount(tbl, "k IS NULL", 0, "k is null", s.predicate(tbl, "k", client.IsNull, nil))
+		s.wantCount(tbl, "contradiction", 0, "v in ('x1') and v is null", in("v", "x1"), s.predicate(tbl, "v", client.IsNull, nil))
+		many := []any{"x1"}
+		for i := range 9999 {
+			many = append(many, fmt.Sprint("y", i))
+		}
+		s.wantCount(tbl, "10,000 values", 714, "", in("v", many...))
+	})
+}
+
+// TestEmptyString is trial T32: the empty string as a key and as a value.
+func TestEmptyString(t *testing.T) {
+	inStates(t, func(s state) {
+		tbl := s.create("t", "k string, v string null", "k")
+		s.insert(tbl, "", "")
+		s.insert(tbl, "a", nil)
+		ses := s.cl.NewSession(client.SessionOptions{})
+		update, del := tbl.NewUpdate(), tbl.NewDelete()
+		if err := errors.Join(set(update, "", "x"), ses.Apply(t.Context(), update), set(del, ""), ses.Apply(t.Context(), del)); err != nil {
+			t.Fatal(err)
+		}
+		s.insert(tbl, "", "")
+	}, func(s state) {
+		tbl := s.open("t")
+		s.wantRows("all", s.rows(tbl), " ", "a NULL")
+		s.wantCount(tbl, `k = ""`, 1, "k = ''", s.predicate(tbl, "k", client.Equal, ""))
+		s.wantCount(tbl, `k >= ""`, 2, "k >= ''", s.predicate(tbl, "k", client.GreaterEqual, ""))
+		s.wantCount(tbl, `k < ""`, 0, "k < ''", s.predicate(tbl, "k", client.Less, ""))
+		s.wantCount(tbl, `v = ""`, 1, "v = ''", s.predicate(tbl, "v", client.Equal, ""))
+		s.wantCount(tbl, "v IS NULL", 1, "v is null", s.predicate(tbl, "v", client.IsNull, nil))
+		s.nyala("", "table", "scan", "t", "--format", "csv").want(s.T, "CSV", 0, "k,v\n\"\",\"\"\na,\n")
+	})
+}
+
+// TestIntegerExtremes is trial T30: the largest and smallest of each integer type, as keys and as values among NULLs.
+func TestIntegerExtremes(t *testing.T) {
+	types := map[string]int{"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+	inStates(t, func(s state) {
+		for name, bits := range types {
+			tbl := s.create(name, fmt.Sprintf("k %s, v %s null", name, name), "k")
+			for i := range int64(10) {
+				s.insert(tbl, int64(math.MaxInt64>>(64-bits))-i, int64(math.MaxInt64>>(64-bits))-i)
+			}
+			for i := range int64(5) {
+				s.insert(tbl, i+5, nil)
+			}
+		}
+	}, func(s state) {
+		for name, bits := range types {
+			tbl := s.open(name)
+			most, least := int64(math.MaxInt64>>(64-bits)), int64(math.MinInt64>>(64-bits))
+			for column, all := range map[string]int{"k": 15, "v": 10} {
+				count := func(want int, op string, c client.Comparison, v int64) {
+					s.Helper()
+					clause := ""
+					if bits == 32 {
+						clause = fmt.Sprintf("%s %s %d", column, op, v)
+					}
+					s.wantCount(tbl, fmt.Sprint(name, " ", column, op, v), want, clause, s.predicate(tbl, column, c, v))
+				}
+				count(10, ">=", client.GreaterEqual, most-9)
+				count(0, ">", client.Greater, most)
+				count(all, "<=", client.LessEqual, most)
+				count(0, "<", client.Less, least)
+				count(all, ">=", client.GreaterEqual, least)
+				count(1, "=", client.Equal, most)
+				s.wantCount(tbl, "both ends", 10, "", s.predicate(tbl, column, client.GreaterEqual, most-9), s.predicate(tbl, column, client.LessEqual, most))
+			}
+			s.wantCount(tbl, "bounds that exclude each other", 0, "k >= 5 and k < 10 and k >= 20")
+			if got := len(s.rows(tbl)); got != 15 {
+				s.Errorf("%s: %d rows, want 15", name, got)
+			}
+		}
+	})
+}
