@@ -109,6 +109,9 @@ func (o *CreateTableOptions) request() (*nyalav1.CreateTableRequest, error) {
 	if o.Name == "" {
 		return nil, status.New(status.InvalidArgument, "create table: it needs a name")
 	}
+	if err := schema.CheckName(o.Name); err != nil {
+		return nil, status.New(status.InvalidArgument, "create table: %s", err.Error())
+	}
 	fault := func(err error) error { return status.Wrap(status.CodeOf(err), err, "create table %q", o.Name) }
 	s, err := o.tableColumns()
 	if err != nil {

@@ -32,6 +32,8 @@ func TestPartitionKeyVectors(t *testing.T) {
 		{0, "b", "c", "0000001a 0000001d 80000000 62 0000 63"},
 		{0, "", "", "00000000 00000014 80000000 0000"},
 		{1, "", "c", "00000005 0000001d 80000001 0000 63"},
+		{1, "", "", "00000005 00000014 80000001 0000"},
+		{1, "b", "c", "00000000 0000001d 80000001 62 0000 63"},
 	} {
 		row := []Value{IntValue(c.a), StringValue(c.b), StringValue(c.c)}
 		if key := ps.PartitionKey(s, s.CellsOf(row), nil); !bytes.Equal(key, unhex(t, c.want)) {

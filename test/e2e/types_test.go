@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -560,6 +561,59 @@ func TestIntegerExtremes(t *testing.T) {
 			s.wantCount(tbl, "bounds that exclude each other", 0, "k >= 5 and k < 10 and k >= 20")
 			if got := len(s.rows(tbl)); got != 15 {
 				s.Errorf("%s: %d rows, want 15", name, got)
+			}
+		}
+	})
+}
+
+// TestPartitioning is the live part of trial T28: rows with any bytes in their keys go to tablets of two hash dimensions, whose
+// servers check that they belong there, and each is found again by its key in the one tablet that the client asks.
+func TestPartitioning(t *testing.T) {
+	const rows = 10_000
+	rnd := rand.New(rand.NewPCG(28, 1))
+	text := func() string {
+		b := make([]byte, rnd.IntN(6))
+		for i := range b {
+			b[i] = byte(rnd.Uint32())
+		}
+		return string(b)
+	}
+	keys := map[[3]any]bool{{int64(0), "", ""}: true, {int64(1), "", ""}: true, {int64(0), "b", "c"}: true, {int64(1), "b", "c"}: true}
+	for len(keys) < rows {
+		keys[[3]any{int64(int32(rnd.Uint32())), text(), text()}] = true
+	}
+	inStates(t, func(s state) {
+		tbl, err := s.cl.CreateTable(t.Context(), client.CreateTableOptions{
+			Name: "t", PrimaryKey: []string{"a", "b", "c"}, Replicas: 1,
+			Columns: []client.Column{{Name: "a", Type: client.Int32}, {Name: "b", Type: client.String}, {Name: "c", Type: client.String}},
+			Hash:    []client.HashPartition{{Columns: []string{"a", "b"}, Buckets: 4}, {Columns: []string{"c"}, Buckets: 4, Seed: 42}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ses := s.cl.NewSession(client.SessionOptions{Flush: client.ManualFlush})
+		for k := range keys {
+			op := tbl.NewInsert()
+			if err := errors.Join(set(op, k[:]...), ses.Apply(t.Context(), op)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if faults, err := ses.Flush(t.Context()); err != nil || len(faults) > 0 {
+			t.Fatal(faults, err)
+		}
+	}, func(s state) {
+		tbl := s.open("t")
+		s.wantCount(tbl, "all", rows, "a >= -2147483648")
+		looked := 0
+		for k := range keys {
+			if looked++; looked > rows/5 {
+				break
+			}
+			n, err := tbl.Count(s.Context(), client.ScanOptions{Predicates: []client.Predicate{
+				s.predicate(tbl, "a", client.Equal, k[0]), s.predicate(tbl, "b", client.Equal, k[1]), s.predicate(tbl, "c", client.Equal, k[2]),
+			}})
+			if err != nil || n != 1 {
+				s.Fatalf("key %q: %d rows, %v", k, n, err)
 			}
 		}
 	})
