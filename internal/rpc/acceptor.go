@@ -183,20 +183,9 @@ func (p *acceptors) accept(s *listenSocket, a *socketAcceptor, take func(accepte
 			}
 			continue
 		}
-		start := time.Now()
 		backoff = minAcceptBackoff
 		n++
-		if p.cfg.afterAccept != nil {
-			p.cfg.afterAccept()
-		}
-		if every := p.every.Load(); every >= 0 && n&(1<<every-1) == 0 {
-			if q, err := a.sample(); err == nil {
-				s.metrics.queueSize.Observe(float64(q.waiting))
-			}
-		}
-		take(conn)
-		s.metrics.accepted.Inc()
-		s.metrics.dispatch.Observe(float64(time.Since(start).Nanoseconds()) / 1e3)
+		p.dispatch(s, a, conn, n, take)
 	}
 	// What waits, and no more: clients that go on connecting must not hold up the stop.
 	left := uint32(math.MaxUint16)
@@ -211,6 +200,22 @@ func (p *acceptors) accept(s *listenSocket, a *socketAcceptor, take func(accepte
 		take(conn)
 		s.metrics.accepted.Inc()
 	}
+}
+
+// dispatch looks at the queue, where it is the turn of this acceptor's n-th connection, and hands the connection over.
+func (p *acceptors) dispatch(s *listenSocket, a *socketAcceptor, conn accepted, n uint64, take func(accepted)) {
+	start := time.Now()
+	if p.cfg.afterAccept != nil {
+		p.cfg.afterAccept()
+	}
+	if every := p.every.Load(); every >= 0 && n&(1<<every-1) == 0 {
+		if q, err := a.sample(); err == nil {
+			s.metrics.queueSize.Observe(float64(q.waiting))
+		}
+	}
+	take(conn)
+	s.metrics.accepted.Inc()
+	s.metrics.dispatch.Observe(float64(time.Since(start).Nanoseconds()) / 1e3)
 }
 
 // failedToAccept counts and says what was wrong and waits, where waiting helps. It returns false when the acceptors stop.

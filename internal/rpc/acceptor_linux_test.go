@@ -155,7 +155,7 @@ func TestStopAcceptsWhatWaits(t *testing.T) {
 		close(release)
 		r.end()
 		require.EqualValues(t, 20, r.taken.Load())
-		require.EqualValues(t, 20, r.of(t, "rpc_connections_accepted_total", "0"))
+		require.EqualValues(t, 20, r.of(t, "rpc_connections_accepted", "0"))
 	}
 }
 

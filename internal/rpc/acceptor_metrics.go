@@ -45,8 +45,8 @@ func newAcceptorMetrics(reg prometheus.Registerer) (*acceptorMetrics, error) {
 			Buckets: []float64{1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1e3, 1e4, 1e5, 1e6},
 		}, socketLabels),
 		accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rpc_connections_accepted_total",
-			Help: "Connections accepted, those refused later among them, by socket.",
+			Name: "rpc_connections_accepted",
+			Help: "Connections that the acceptors took, those refused later among them, by socket.",
 		}, socketLabels),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "rpc_accept_errors_total",

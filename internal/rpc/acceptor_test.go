@@ -101,7 +101,7 @@ func TestAcceptors(t *testing.T) {
 			accepted, dispatched, sampled := 0.0, 0.0, 0.0
 			for _, s := range r.sockets {
 				r.address = s.addr.String()
-				accepted += r.of(t, "rpc_connections_accepted_total", s.label)
+				accepted += r.of(t, "rpc_connections_accepted", s.label)
 				dispatched += r.of(t, "acceptor_dispatch_times", s.label)
 				sampled += r.of(t, "rpc_listened_socket_rx_queue_size", s.label)
 			}

@@ -101,7 +101,7 @@ type queueMetrics struct {
 	time            observer
 }
 
-// limitMetrics are those of all queues. The names are Kudu's.
+// limitMetrics are those of all queues. The names are Kudu's, but that of the length, which Kudu doesn't show.
 type limitMetrics struct {
 	registration
 	overflows, gone *prometheus.CounterVec
@@ -112,11 +112,11 @@ type limitMetrics struct {
 func newLimitMetrics(reg prometheus.Registerer) (*limitMetrics, error) {
 	m := &limitMetrics{
 		overflows: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rpcs_queue_overflow_total",
+			Name: "rpcs_queue_overflow",
 			Help: "Calls turned away because the service's queue was full.",
 		}, []string{"service"}),
 		gone: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "rpcs_timed_out_in_queue_total",
+			Name: "rpcs_timed_out_in_queue",
 			Help: "Calls dropped before they began, because their callers had gone or had waited as long as they would.",
 		}, []string{"service"}),
 		time: prometheus.NewHistogramVec(prometheus.HistogramOpts{

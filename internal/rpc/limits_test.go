@@ -57,7 +57,7 @@ func TestServiceQueue(t *testing.T) {
 	call(root)
 	require.Equal(t, status.TimedOut, status.CodeOf(<-answered))
 	require.Eventually(t, func() bool {
-		return series(t, ts.reg, "rpcs_timed_out_in_queue_total", "service", service) == 1 && waiting() == length-1
+		return series(t, ts.reg, "rpcs_timed_out_in_queue", "service", service) == 1 && waiting() == length-1
 	}, 5*time.Second, time.Millisecond)
 	call(root)
 	require.Eventually(t, func() bool { return waiting() == length }, 5*time.Second, time.Millisecond)
@@ -72,7 +72,7 @@ func TestServiceQueue(t *testing.T) {
 	defer plain.Close()
 	_, err = nyalav1.NewTabletServiceClient(plain).Write(root, &nyalav1.WriteRequest{})
 	require.Equal(t, codes.ResourceExhausted, grpcstatus.Code(err))
-	require.EqualValues(t, 2, series(t, ts.reg, "rpcs_queue_overflow_total", "service", service))
+	require.EqualValues(t, 2, series(t, ts.reg, "rpcs_queue_overflow", "service", service))
 
 	_, err = nyalav1.NewServerServiceClient(conn).GetStatus(root, &nyalav1.GetStatusRequest{})
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestServiceQueue(t *testing.T) {
 	cancel()
 	require.Equal(t, status.Aborted, status.CodeOf(<-answered))
 	require.Eventually(t, func() bool { return waiting() == length-1 }, 5*time.Second, time.Millisecond)
-	require.EqualValues(t, 2, series(t, ts.reg, "rpcs_timed_out_in_queue_total", "service", service))
+	require.EqualValues(t, 2, series(t, ts.reg, "rpcs_timed_out_in_queue", "service", service))
 	close(release)
 	wg.Wait()
 	for range places + length - 1 {

@@ -101,5 +101,8 @@ func TestMetricsLint(t *testing.T) {
 	require.Len(t, families, 28)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
-	require.Empty(t, problems)
+	for _, p := range problems {
+		// Kudu's names, by which an operator of Kudu finds them.
+		require.Contains(t, []string{"rpc_connections_accepted", "rpcs_queue_overflow", "rpcs_timed_out_in_queue"}, p.Metric, p.Text)
+	}
 }

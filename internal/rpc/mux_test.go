@@ -205,7 +205,7 @@ func TestManyConnections(t *testing.T) {
 	default:
 	}
 	require.Eventually(t, func() bool {
-		return series(t, ts.reg, "rpc_connections_accepted_total", "address", ts.address, "socket", "0") == n &&
+		return series(t, ts.reg, "rpc_connections_accepted", "address", ts.address, "socket", "0") == n &&
 			series(t, ts.reg, "rpc_connections_open", "protocol", "unknown")+series(t, ts.reg, "rpc_connections_open", "protocol", "grpc") == 0 &&
 			openFiles(t) <= filesBefore+5 && runtime.NumGoroutine() <= goroutinesBefore+10
 	}, 20*time.Second, 10*time.Millisecond)

@@ -342,6 +342,29 @@ func TestWrongBytes(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestIdle shows a connection without calls closed after its time, one with a call kept, and the next call connecting anew.
+func TestIdle(t *testing.T) {
+	ts := startServer(t, func(c *ServerConfig) { c.IdleTimeout = 50 * time.Millisecond })
+	release := make(chan struct{})
+	ts.service.dump = func(nyalav1.ServerService_DumpWALServer) error {
+		<-release
+		return nil
+	}
+	ts.service.status = func(context.Context) error { return nil }
+	idle, busy := dial(t, ts.address, DialOptions{}), dial(t, ts.address, DialOptions{})
+	stream, err := nyalav1.NewServerServiceClient(busy).DumpWAL(t.Context(), &nyalav1.DumpWALRequest{})
+	require.NoError(t, err)
+	c := nyalav1.NewServerServiceClient(idle)
+	for range 3 {
+		_, err = c.GetStatus(t.Context(), &nyalav1.GetStatusRequest{})
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return series(t, ts.reg, "rpc_connections_open", "protocol", "grpc") == 1 }, 5*time.Second, time.Millisecond)
+	}
+	close(release)
+	_, err = stream.Recv()
+	require.Equal(t, io.EOF, err)
+}
+
 // TestHealthAndReflection shows gRPC's two standard services: readiness follows SetServing, all services are listed, and a
 // watcher doesn't hold up the stop.
 func TestHealthAndReflection(t *testing.T) {

@@ -59,7 +59,7 @@ func TestWebPages(t *testing.T) {
 // kuduNames are metrics that have Kudu's names, which break Prometheus' rules: an operator of Kudu finds them by these.
 var kuduNames = []string{
 	"delete_ignore_errors", "insert_ignore_errors", "update_ignore_errors", "insertions_failed_dup_key", "leader_memory_pressure_rejections", "log_append_latency", "log_bytes_logged", "log_gc_duration",
-	"log_group_commit_latency", "rows_deleted", "rows_inserted", "rows_updated", "rows_upserted", "scanner_rows_returned",
+	"log_group_commit_latency", "rpc_connections_accepted", "rpcs_queue_overflow", "rpcs_timed_out_in_queue", "rows_deleted", "rows_inserted", "rows_updated", "rows_upserted", "scanner_rows_returned",
 	"scanner_rows_scanned", "scanners_expired", "scans_started",
 }
 
