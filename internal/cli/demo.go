@@ -240,7 +240,7 @@ func (d *demo) load(ctx context.Context, rows rowRange) (loadResult, error) {
 		return loadResult{}, err
 	}
 	defer in.close()
-	l := &load{client: d.client, table: d.table, sessions: 4}
+	l := &load{client: d.client, table: d.table, op: opTypes["insert"], sessions: 4}
 	progress := newProgress(d.Err, func() string {
 		n := l.written.Load()
 		return fmt.Sprintf("    %s of %s rows, %s", thousands(n), thousands(rows.len()), perSecond(n, time.Since(l.began)))

@@ -122,9 +122,9 @@ func TestFailedStart(t *testing.T) {
 	_, err := Up(t.Context(), cfg)
 	require.ErrorContains(t, err, "tserver-1 ended before it was ready")
 	require.ErrorContains(t, err, "flag --colour is unknown")
-	cfg.TserverFlags, cfg.ReadyTimeout = []string{"--unready"}, 300*time.Millisecond
+	cfg.TserverFlags, cfg.ReadyTimeout = []string{"--unready"}, 2*time.Second
 	_, err = Up(t.Context(), cfg)
-	require.ErrorContains(t, err, "tserver-1 isn't ready after 300ms (opening tablets: 0 of 7)")
+	require.ErrorContains(t, err, "tserver-1 isn't ready after 2s (opening tablets: 0 of 7)")
 	c, err := Open(cfg)
 	require.NoError(t, err)
 	for name, s := range status(t, c) {
