@@ -4,11 +4,14 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,6 +81,27 @@ func TestChange(t *testing.T) {
 	refuse = errors.New("not now")
 	require.ErrorIs(t, f.Change("n", "4"), refuse)
 	require.Equal(t, 3, n)
+}
+
+// TestNotHTTP shows connections closed at once that don't begin like a request, and requests answered whatever their method.
+func TestNotHTTP(t *testing.T) {
+	w := startWeb(t, nil)
+	speak := func(send string) string {
+		conn, err := net.Dial("tcp", w.Address())
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Second)))
+		_, err = io.WriteString(conn, send)
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		return string(answer)
+	}
+	for _, send := range []string{"\x16\x03\x01\x02\x00", "hrpc\x09", "\xff\xff\xff\xff", "\x00"} {
+		require.Empty(t, speak(send))
+	}
+	require.Contains(t, speak("GET /healthz HTTP/1.0\r\n\r\n"), "200 OK")
+	require.Contains(t, speak("BREW /healthz HTTP/1.0\r\n\r\n"), "405 Method Not Allowed")
 }
 
 // TestSetVarz shows who may change a flag over the web port: a process on the same machine, but not a page in its browser.

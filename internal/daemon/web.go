@@ -139,7 +139,7 @@ func (w *Web) Run(ctx context.Context) error {
 		BaseContext:       func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 	}
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(ln) }()
+	go func() { served <- srv.Serve(&httpListener{Listener: ln, log: w.log}) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("web server on %s: %w", ln.Addr(), err)
