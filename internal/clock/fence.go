@@ -54,6 +54,7 @@ type fence struct {
 	since      int64         // monotonic: only what others said after it opens the fence, or undoes a lapse
 	lapsed     time.Duration // while open: the time that passed unseen since others last agreed
 	rightSince int64         // monotonic: since when most of the others agree; 0: they don't
+	vouched    bool          // a source vouched for the wall clock at the look before
 	accepted   bool          // an operator said that the clock is right: no blame counts until the others have agreed once
 }
 
@@ -97,6 +98,22 @@ func (f *fence) step(s sighting) (r ruling) {
 	if f.accepted {
 		s.opinion.Blame, s.later.Blame = false, false
 	}
+	// What the others said until now was of the clock as it was before this look: where it has moved, it says nothing of it
+	// as it is, and their agreement begins anew.
+	moved := s.j.Step.Abs() > f.maxError || s.j.Refused && s.j.Step.Abs() > noise
+	if moved && f.state != Open {
+		f.since, f.rightSince = s.now, 0
+		s.later = Opinion{Others: s.later.Others}
+		// Nor does a source speak for it that vouched for it before as well: the kernel goes on saying that all is well after
+		// a jump. One that vouches for the first time now has set the clock right. A server alone has nobody else to wait for.
+		if f.vouched && s.later.Others > 0 {
+			f.next = causeJump
+			if f.cause == causeUnknown {
+				f.cause = causeJump
+			}
+		}
+	}
+	f.vouched = s.sourceRight
 	switch f.state {
 	case Open:
 		r = f.stepOpen(s)
@@ -132,7 +149,7 @@ func (f *fence) stepOpen(s sighting) ruling {
 	case s.opinion.Blame:
 		f.close(Fenced, causePeers, s.now, blamed(s.opinion, f.maxError))
 		return ruling{doubted: true, ahead: s.opinion.Ahead}
-	case s.later.Agree:
+	case s.later.Agree && s.j.Step.Abs() <= noise:
 		return ruling{measured: true, ahead: s.later.Ahead}
 	}
 	return ruling{}

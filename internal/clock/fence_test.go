@@ -382,3 +382,28 @@ func TestAcceptRightAfterMending(t *testing.T) {
 		t.Errorf("%v, displaced by %v", s.State, s.Displaced)
 	}
 }
+
+// TestWordsFromBeforeAStep shows that neither the others' agreement nor a source's word that is older than a step speaks for
+// the clock after it: a server that waits at its start, behind its mark, isn't let in by the very jump that takes it past it.
+func TestWordsFromBeforeAStep(t *testing.T) {
+	agree := Opinion{Others: 2, Heard: 2, Right: 2, Agree: true}
+	f := fence{maxError: 10 * time.Second}
+	f.close(Fenced, causeBehind, 0, "behind the mark")
+	f.next = causeUnknown
+	for now := int64(0); now < int64(time.Minute); now += int64(time.Second) {
+		f.step(sighting{now: now, opinion: agree, later: agree, behind: 6 * time.Minute, sourceRight: true})
+	}
+	jump := Judgement{Step: time.Hour, Displaced: time.Hour, Refused: true}
+	f.step(sighting{now: int64(time.Minute), j: jump, opinion: agree, later: agree, behind: -54 * time.Minute, sourceRight: true})
+	if f.state != Fenced {
+		t.Fatal("the jump opened the fence")
+	}
+	later := int64(time.Minute)
+	for range 3 {
+		later += int64(time.Second)
+		f.step(sighting{now: later, j: Judgement{Displaced: time.Hour, Refused: true}, opinion: agree, later: agree, behind: -54 * time.Minute, sourceRight: true})
+		if f.state != Fenced {
+			t.Fatal("a source that said so before the jump, too, opened the fence")
+		}
+	}
+}
