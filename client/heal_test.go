@@ -147,12 +147,10 @@ func TestMasterDownWhileWriting(t *testing.T) {
 	}
 }
 
-// TestSharedLookup has many goroutines ask for the same tablets at once: the master is asked once. With a time to live that is
-// over at once, each use asks again.
+// TestSharedLookup has many goroutines ask for the same tablets at once: the master is asked once.
 func TestSharedLookup(t *testing.T) {
 	c := newFakeCluster(t, 1, 1)
 	cl := c.connect(Options{})
-	c.ttlMs = 1
 	table := c.createTable(cl, rowsTable("t", 1))
 	var wg sync.WaitGroup
 	for range 20 {
@@ -169,6 +167,14 @@ func TestSharedLookup(t *testing.T) {
 	if got := len(table.locations.known.Load().tablets); got != 4 {
 		t.Errorf("%d tablets known: the neighbours come along", got)
 	}
+}
+
+// TestLookupExpires gives locations a time to live that is over at once: each use asks again.
+func TestLookupExpires(t *testing.T) {
+	c := newFakeCluster(t, 1, 1)
+	cl := c.connect(Options{})
+	c.ttlMs = 1
+	table := c.createTable(cl, rowsTable("t", 1))
 	s := cl.NewSession(SessionOptions{})
 	deadline := time.Now().Add(10 * time.Second)
 	for i := 0; c.callCount("MasterService/GetTableLocations") < 3 && time.Now().Before(deadline); i++ {

@@ -20,7 +20,7 @@ type heartbeater struct {
 	interval     time.Duration
 	registration *nyalav1.TSRegistration
 	logger       *slog.Logger
-	heard        *atomic.Bool // some master answered since the start
+	heard        *atomic.Bool // the leading master answered since the start
 
 	changes  *replica.Changes
 	sequence uint32
@@ -120,8 +120,9 @@ func (h *heartbeater) beat(ctx context.Context) (again bool, err error) {
 			return false, err
 		}
 	}
-	h.heard.Store(true)
-	h.follower = !resp.GetLeader()
+	if h.follower = !resp.GetLeader(); !h.follower {
+		h.heard.Store(true) // the catalog knows this server now: tables can be placed on it
+	}
 	if servers := resp.GetServers(); len(servers) > 0 {
 		h.node.SetServers(resp.GetServersVersion(), replica.ServersFromProto(servers))
 	}

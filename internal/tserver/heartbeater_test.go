@@ -102,7 +102,7 @@ func TestMasterAway(t *testing.T) {
 	until(t, "it is said", func() bool { return s.log.count("heartbeat to master failed") == 1 })
 	ok, why := s.s.Ready()
 	require.False(t, ok)
-	require.Equal(t, "no master has answered so far", why)
+	require.Equal(t, "no leading master has answered so far", why)
 	m.start()
 	m.next("one", full)
 	until(t, "it is said", func() bool { return s.log.count("master answers again") == 1 })

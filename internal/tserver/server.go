@@ -62,7 +62,7 @@ type Server struct {
 	scanners *scanners
 	steps    chan struct{} // a token for each step of a scan under way
 	metrics  *metrics
-	heard    atomic.Bool // a master has answered
+	heard    atomic.Bool // the leading master has answered
 }
 
 // New returns a tablet server on node. It starts nothing.
@@ -96,7 +96,7 @@ func (s *Server) Ready() (bool, string) {
 		return false, why
 	}
 	if !s.heard.Load() {
-		return false, "no master has answered so far"
+		return false, "no leading master has answered so far"
 	}
 	return true, ""
 }
