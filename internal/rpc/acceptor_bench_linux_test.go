@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -24,13 +27,13 @@ import (
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 )
 
-// inTurns runs off and on in turns, the order swapped each time, and returns the medians of on's costs over off's in each
+// inTurns runs off and on in turns, either one first by chance (a fixed pattern falls in with the collector's), and returns the medians of on's costs over off's in each
 // pair, of what on costs more in each pair, and of off's costs. What else the machine does then falls on both.
 func inTurns[C ~[]float64](pairs int, off, on func() C) (ratios, added, offs C) {
 	var r, a, b []C
-	for i := range pairs {
+	for range pairs {
 		var x, y C
-		if i%2 == 0 {
+		if rand.N(2) == 0 {
 			x = off()
 			y = on()
 		} else {
@@ -140,7 +143,7 @@ func connect(to unix.Sockaddr) (fd int, err error) {
 // accept and handing over, with looks over without. The metric dispatch_ratio leaves out the accept itself, as Kudu's
 // 11.1 over 2.47 µs do; sockdiag1 looks as Kudu does, once for each connection.
 func BenchmarkAcceptRatio(b *testing.B) {
-	const fills, queue, pairs = 8, 500, 50
+	const fills, queue, pairs = 8, 500, 80
 	for _, c := range []struct {
 		name     string
 		log2     int
@@ -153,10 +156,12 @@ func BenchmarkAcceptRatio(b *testing.B) {
 			diag := openSockDiag(b, d.to)
 			defer diag.close()
 			s, a := d.sockets[0], d.sockets[0].acceptors[0]
+			defer debug.SetGCPercent(debug.SetGCPercent(-1)) // between slices instead
 			n := uint64(0)
 			slice := func(log2 int, sockDiag bool) []float64 {
 				d.setEvery(log2)
 				d.times.take()
+				runtime.GC()
 				var spent time.Duration
 				for range fills {
 					clients := make([]int, queue)
