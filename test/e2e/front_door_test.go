@@ -58,6 +58,33 @@ func frontDoorServer(t *testing.T) localcluster.Server {
 	return tabletServers(t, c)[0]
 }
 
+// listenDrops is how many connections this network namespace has turned away at listening sockets.
+func listenDrops(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/net/netstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "TcpExt:" {
+			continue
+		}
+		if names == nil {
+			names = fields
+			continue
+		}
+		n, err := strconv.Atoi(fields[slices.Index(names, "ListenDrops")])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatal("/proc/net/netstat has no TcpExt lines")
+	return 0
+}
+
 // TestAcceptQueue stops a server with a queue of 16, opens 16 connections and then 64 more, and lets it go on: a sample
 // shows the queue as it was, the gauge goes back to 0, and drops are counted. Then the samples are turned off and to every
 // eighth connection.
@@ -81,20 +108,26 @@ func TestAcceptQueue(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer conns.Wait()
 	defer cancel()
-	for range 80 {
-		conns.Go(func() {
-			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.RPC)
-			if err != nil {
-				return // it was dropped, and the test was over first
-			}
-			open <- struct{}{}
-			<-ctx.Done()
-			conn.Close()
-		})
+	dial := func(n int) {
+		for range n {
+			conns.Go(func() {
+				conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.RPC)
+				if err != nil {
+					return // it was dropped, and the test was over first
+				}
+				open <- struct{}{}
+				<-ctx.Done()
+				conn.Close()
+			})
+		}
 	}
+	dial(17)
 	for range 17 {
 		<-open
 	}
+	dropped := listenDrops(t)
+	dial(80 - 17)
+	until(t, 10*time.Second, "the others have been turned away", func() bool { return listenDrops(t) >= dropped+80-17 })
 	running()
 	until(t, 10*time.Second, "the queue is worked off", func() bool {
 		return metric(t, s, "rpc_pending_connections") == 0 && metric(t, s, "rpc_connections_open", `protocol="unknown"`) == 0
