@@ -2,8 +2,6 @@ package master
 
 import (
 	"context"
-	"maps"
-	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -35,24 +33,7 @@ func (m *Master) heldLocked(ti *tabletInfo, server ident.ServerID) {
 
 // markMade marks in the catalog the tables whose replicas have all been seen.
 func (m *Master) markMade(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.made:
-		}
-		m.catalog.mu.RLock()
-		tables := slices.Collect(maps.Keys(m.catalog.made))
-		m.catalog.mu.RUnlock()
-		for _, t := range tables {
-			if err := m.markTable(ctx, t); err != nil && ctx.Err() == nil {
-				m.cfg.Logger.Warn("that a table's replicas are all made isn't written down yet", "table_id", string(t.id), "err", err)
-				poke(m.made)
-				pause(ctx, taskRetry)
-				break
-			}
-		}
-	}
+	return m.settle(ctx, m.made, func() map[*table]struct{} { return m.catalog.made }, "mark its replicas as made", m.markTable)
 }
 
 func (m *Master) markTable(ctx context.Context, t *table) error {

@@ -30,19 +30,27 @@ func (m *Master) removedLocked(ti *tabletInfo, server ident.ServerID) {
 
 // purgeDeleted takes deleted tables out of the catalog once no server holds anything of them.
 func (m *Master) purgeDeleted(ctx context.Context) error {
+	return m.settle(ctx, m.purge, func() map[*table]struct{} { return m.catalog.purgeable }, "take it out, since it is deleted", m.purgeTable)
+}
+
+// settle does one thing to each table of a set, read under catalog.mu, whenever wake says that there may be some. What fails is
+// tried again after a pause.
+func (m *Master) settle(ctx context.Context, wake chan struct{}, set func() map[*table]struct{}, what string,
+	do func(context.Context, *table) error,
+) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.purge:
+		case <-wake:
 		}
 		m.catalog.mu.RLock()
-		tables := slices.Collect(maps.Keys(m.catalog.purgeable))
+		tables := slices.Collect(maps.Keys(set()))
 		m.catalog.mu.RUnlock()
 		for _, t := range tables {
-			if err := m.purgeTable(ctx, t); err != nil && ctx.Err() == nil {
-				m.cfg.Logger.Warn("a deleted table stays in the catalog for the moment", "table_id", string(t.id), "err", err)
-				poke(m.purge)
+			if err := do(ctx, t); err != nil && ctx.Err() == nil {
+				m.cfg.Logger.Warn("a table stands in the catalog as it was for the moment", "table_id", string(t.id), "due", what, "err", err)
+				poke(wake)
 				pause(ctx, taskRetry)
 				break
 			}
