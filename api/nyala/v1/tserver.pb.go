@@ -899,6 +899,7 @@ type DeleteTabletRequest struct {
 	DestServerId  string                 `protobuf:"bytes,1,opt,name=dest_server_id,json=destServerId,proto3" json:"dest_server_id,omitempty"`
 	TabletId      string                 `protobuf:"bytes,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	ReplicaId     uint64                 `protobuf:"varint,4,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"` // only if it is this one; 0: whichever
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -952,6 +953,13 @@ func (x *DeleteTabletRequest) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *DeleteTabletRequest) GetReplicaId() uint64 {
+	if x != nil {
+		return x.ReplicaId
+	}
+	return 0
 }
 
 type DeleteTabletResponse struct {
@@ -1356,6 +1364,138 @@ func (*LeaderStepDownResponse) Descriptor() ([]byte, []int) {
 	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{17}
 }
 
+type ChangeConfigRequest struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	DestServerId string                 `protobuf:"bytes,1,opt,name=dest_server_id,json=destServerId,proto3" json:"dest_server_id,omitempty"`
+	TabletId     string                 `protobuf:"bytes,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	// The change is made only if this is still the config's opid_index.
+	ExpectOpidIndex *uint64 `protobuf:"varint,3,opt,name=expect_opid_index,json=expectOpidIndex,proto3,oneof" json:"expect_opid_index,omitempty"`
+	// New members: server_id and address. They get their replica ids from the leader and begin as learners.
+	Add []*Peer `protobuf:"bytes,4,rep,name=add,proto3" json:"add,omitempty"`
+	// Learners that become voters, and members that go, by replica id.
+	Promote       []uint64 `protobuf:"varint,5,rep,packed,name=promote,proto3" json:"promote,omitempty"`
+	Remove        []uint64 `protobuf:"varint,6,rep,packed,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeConfigRequest) Reset() {
+	*x = ChangeConfigRequest{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeConfigRequest) ProtoMessage() {}
+
+func (x *ChangeConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeConfigRequest.ProtoReflect.Descriptor instead.
+func (*ChangeConfigRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ChangeConfigRequest) GetDestServerId() string {
+	if x != nil {
+		return x.DestServerId
+	}
+	return ""
+}
+
+func (x *ChangeConfigRequest) GetTabletId() string {
+	if x != nil {
+		return x.TabletId
+	}
+	return ""
+}
+
+func (x *ChangeConfigRequest) GetExpectOpidIndex() uint64 {
+	if x != nil && x.ExpectOpidIndex != nil {
+		return *x.ExpectOpidIndex
+	}
+	return 0
+}
+
+func (x *ChangeConfigRequest) GetAdd() []*Peer {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *ChangeConfigRequest) GetPromote() []uint64 {
+	if x != nil {
+		return x.Promote
+	}
+	return nil
+}
+
+func (x *ChangeConfigRequest) GetRemove() []uint64 {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+type ChangeConfigResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The config once the change is committed.
+	Config        *RaftConfig `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeConfigResponse) Reset() {
+	*x = ChangeConfigResponse{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeConfigResponse) ProtoMessage() {}
+
+func (x *ChangeConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeConfigResponse.ProtoReflect.Descriptor instead.
+func (*ChangeConfigResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ChangeConfigResponse) GetConfig() *RaftConfig {
+	if x != nil {
+		return x.Config
+	}
+	return nil
+}
+
 var File_nyala_v1_tserver_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_tserver_proto_rawDesc = "" +
@@ -1433,11 +1573,13 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x10partition_schema\x18\x06 \x01(\v2\x19.nyala.v1.PartitionSchemaR\x0fpartitionSchema\x121\n" +
 	"\tpartition\x18\a \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12,\n" +
 	"\x06config\x18\b \x01(\v2\x14.nyala.v1.RaftConfigR\x06config\"\x16\n" +
-	"\x14CreateTabletResponse\"p\n" +
+	"\x14CreateTabletResponse\"\x8f\x01\n" +
 	"\x13DeleteTabletRequest\x12$\n" +
 	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"replica_id\x18\x04 \x01(\x04R\treplicaId\"\x16\n" +
 	"\x14DeleteTabletResponse\"\x81\x05\n" +
 	"\rReplicaStatus\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x19\n" +
@@ -1472,7 +1614,17 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12/\n" +
 	"\x14new_leader_server_id\x18\x03 \x01(\tR\x11newLeaderServerId\"\x18\n" +
-	"\x16LeaderStepDownResponse*\xb3\x01\n" +
+	"\x16LeaderStepDownResponse\"\xf3\x01\n" +
+	"\x13ChangeConfigRequest\x12$\n" +
+	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12\x1b\n" +
+	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12/\n" +
+	"\x11expect_opid_index\x18\x03 \x01(\x04H\x00R\x0fexpectOpidIndex\x88\x01\x01\x12 \n" +
+	"\x03add\x18\x04 \x03(\v2\x0e.nyala.v1.PeerR\x03add\x12\x18\n" +
+	"\apromote\x18\x05 \x03(\x04R\apromote\x12\x16\n" +
+	"\x06remove\x18\x06 \x03(\x04R\x06removeB\x14\n" +
+	"\x12_expect_opid_index\"D\n" +
+	"\x14ChangeConfigResponse\x12,\n" +
+	"\x06config\x18\x01 \x01(\v2\x14.nyala.v1.RaftConfigR\x06config*\xb3\x01\n" +
 	"\vTabletState\x12\x1c\n" +
 	"\x18TABLET_STATE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aTABLET_STATE_BOOTSTRAPPING\x10\x01\x12\x18\n" +
@@ -1483,12 +1635,13 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\rTabletService\x128\n" +
 	"\x05Write\x12\x16.nyala.v1.WriteRequest\x1a\x17.nyala.v1.WriteResponse\x125\n" +
 	"\x04Scan\x12\x15.nyala.v1.ScanRequest\x1a\x16.nyala.v1.ScanResponse\x12Y\n" +
-	"\x10ScannerKeepAlive\x12!.nyala.v1.ScannerKeepAliveRequest\x1a\".nyala.v1.ScannerKeepAliveResponse2\xd3\x02\n" +
+	"\x10ScannerKeepAlive\x12!.nyala.v1.ScannerKeepAliveRequest\x1a\".nyala.v1.ScannerKeepAliveResponse2\xa2\x03\n" +
 	"\x12TabletAdminService\x12M\n" +
 	"\fCreateTablet\x12\x1d.nyala.v1.CreateTabletRequest\x1a\x1e.nyala.v1.CreateTabletResponse\x12M\n" +
 	"\fDeleteTablet\x12\x1d.nyala.v1.DeleteTabletRequest\x1a\x1e.nyala.v1.DeleteTabletResponse\x12J\n" +
 	"\vListTablets\x12\x1c.nyala.v1.ListTabletsRequest\x1a\x1d.nyala.v1.ListTabletsResponse\x12S\n" +
-	"\x0eLeaderStepDown\x12\x1f.nyala.v1.LeaderStepDownRequest\x1a .nyala.v1.LeaderStepDownResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
+	"\x0eLeaderStepDown\x12\x1f.nyala.v1.LeaderStepDownRequest\x1a .nyala.v1.LeaderStepDownResponse\x12M\n" +
+	"\fChangeConfig\x12\x1d.nyala.v1.ChangeConfigRequest\x1a\x1e.nyala.v1.ChangeConfigResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
 
 var (
 	file_nyala_v1_tserver_proto_rawDescOnce sync.Once
@@ -1503,7 +1656,7 @@ func file_nyala_v1_tserver_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_tserver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_nyala_v1_tserver_proto_goTypes = []any{
 	(TabletState)(0),                 // 0: nyala.v1.TabletState
 	(*RequestId)(nil),                // 1: nyala.v1.RequestId
@@ -1524,52 +1677,59 @@ var file_nyala_v1_tserver_proto_goTypes = []any{
 	(*ListTabletsResponse)(nil),      // 16: nyala.v1.ListTabletsResponse
 	(*LeaderStepDownRequest)(nil),    // 17: nyala.v1.LeaderStepDownRequest
 	(*LeaderStepDownResponse)(nil),   // 18: nyala.v1.LeaderStepDownResponse
-	(*RowOperations)(nil),            // 19: nyala.v1.RowOperations
-	(ErrorCode)(0),                   // 20: nyala.v1.ErrorCode
-	(*Predicate)(nil),                // 21: nyala.v1.Predicate
-	(ReadMode)(0),                    // 22: nyala.v1.ReadMode
-	(*Schema)(nil),                   // 23: nyala.v1.Schema
-	(*PartitionSchema)(nil),          // 24: nyala.v1.PartitionSchema
-	(*Partition)(nil),                // 25: nyala.v1.Partition
-	(*RaftConfig)(nil),               // 26: nyala.v1.RaftConfig
-	(Role)(0),                        // 27: nyala.v1.Role
+	(*ChangeConfigRequest)(nil),      // 19: nyala.v1.ChangeConfigRequest
+	(*ChangeConfigResponse)(nil),     // 20: nyala.v1.ChangeConfigResponse
+	(*RowOperations)(nil),            // 21: nyala.v1.RowOperations
+	(ErrorCode)(0),                   // 22: nyala.v1.ErrorCode
+	(*Predicate)(nil),                // 23: nyala.v1.Predicate
+	(ReadMode)(0),                    // 24: nyala.v1.ReadMode
+	(*Schema)(nil),                   // 25: nyala.v1.Schema
+	(*PartitionSchema)(nil),          // 26: nyala.v1.PartitionSchema
+	(*Partition)(nil),                // 27: nyala.v1.Partition
+	(*RaftConfig)(nil),               // 28: nyala.v1.RaftConfig
+	(Role)(0),                        // 29: nyala.v1.Role
+	(*Peer)(nil),                     // 30: nyala.v1.Peer
 }
 var file_nyala_v1_tserver_proto_depIdxs = []int32{
-	19, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
+	21, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
 	1,  // 1: nyala.v1.WriteRequest.request_id:type_name -> nyala.v1.RequestId
-	20, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
+	22, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
 	3,  // 3: nyala.v1.WriteResponse.row_errors:type_name -> nyala.v1.RowError
-	21, // 4: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
-	22, // 5: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
+	23, // 4: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
+	24, // 5: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
 	5,  // 6: nyala.v1.ScanRequest.new_scan:type_name -> nyala.v1.NewScan
-	23, // 7: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
-	24, // 8: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
-	25, // 9: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
-	26, // 10: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
+	25, // 7: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
+	26, // 8: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
+	27, // 9: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
+	28, // 10: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
 	0,  // 11: nyala.v1.ReplicaStatus.state:type_name -> nyala.v1.TabletState
-	27, // 12: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
-	26, // 13: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
-	25, // 14: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
+	29, // 12: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
+	28, // 13: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
+	27, // 14: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
 	14, // 15: nyala.v1.ListTabletsResponse.replicas:type_name -> nyala.v1.ReplicaStatus
-	2,  // 16: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
-	6,  // 17: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
-	8,  // 18: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
-	10, // 19: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
-	12, // 20: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
-	15, // 21: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
-	17, // 22: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
-	4,  // 23: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
-	7,  // 24: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
-	9,  // 25: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
-	11, // 26: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
-	13, // 27: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
-	16, // 28: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
-	18, // 29: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	30, // 16: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
+	28, // 17: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
+	2,  // 18: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
+	6,  // 19: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
+	8,  // 20: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
+	10, // 21: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
+	12, // 22: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
+	15, // 23: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
+	17, // 24: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
+	19, // 25: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
+	4,  // 26: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
+	7,  // 27: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
+	9,  // 28: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
+	11, // 29: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
+	13, // 30: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
+	16, // 31: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
+	18, // 32: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
+	20, // 33: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
+	26, // [26:34] is the sub-list for method output_type
+	18, // [18:26] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_tserver_proto_init() }
@@ -1584,13 +1744,14 @@ func file_nyala_v1_tserver_proto_init() {
 		(*ScanRequest_ScannerId)(nil),
 	}
 	file_nyala_v1_tserver_proto_msgTypes[6].OneofWrappers = []any{}
+	file_nyala_v1_tserver_proto_msgTypes[18].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_tserver_proto_rawDesc), len(file_nyala_v1_tserver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -205,6 +205,7 @@ const (
 	TabletAdminService_DeleteTablet_FullMethodName   = "/nyala.v1.TabletAdminService/DeleteTablet"
 	TabletAdminService_ListTablets_FullMethodName    = "/nyala.v1.TabletAdminService/ListTablets"
 	TabletAdminService_LeaderStepDown_FullMethodName = "/nyala.v1.TabletAdminService/LeaderStepDown"
+	TabletAdminService_ChangeConfig_FullMethodName   = "/nyala.v1.TabletAdminService/ChangeConfig"
 )
 
 // TabletAdminServiceClient is the client API for TabletAdminService service.
@@ -217,6 +218,8 @@ type TabletAdminServiceClient interface {
 	DeleteTablet(ctx context.Context, in *DeleteTabletRequest, opts ...grpc.CallOption) (*DeleteTabletResponse, error)
 	ListTablets(ctx context.Context, in *ListTabletsRequest, opts ...grpc.CallOption) (*ListTabletsResponse, error)
 	LeaderStepDown(ctx context.Context, in *LeaderStepDownRequest, opts ...grpc.CallOption) (*LeaderStepDownResponse, error)
+	// Changes who is in a tablet's group, in one step, at its leader.
+	ChangeConfig(ctx context.Context, in *ChangeConfigRequest, opts ...grpc.CallOption) (*ChangeConfigResponse, error)
 }
 
 type tabletAdminServiceClient struct {
@@ -267,6 +270,16 @@ func (c *tabletAdminServiceClient) LeaderStepDown(ctx context.Context, in *Leade
 	return out, nil
 }
 
+func (c *tabletAdminServiceClient) ChangeConfig(ctx context.Context, in *ChangeConfigRequest, opts ...grpc.CallOption) (*ChangeConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ChangeConfigResponse)
+	err := c.cc.Invoke(ctx, TabletAdminService_ChangeConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // TabletAdminServiceServer is the server API for TabletAdminService service.
 // All implementations must embed UnimplementedTabletAdminServiceServer
 // for forward compatibility.
@@ -277,6 +290,8 @@ type TabletAdminServiceServer interface {
 	DeleteTablet(context.Context, *DeleteTabletRequest) (*DeleteTabletResponse, error)
 	ListTablets(context.Context, *ListTabletsRequest) (*ListTabletsResponse, error)
 	LeaderStepDown(context.Context, *LeaderStepDownRequest) (*LeaderStepDownResponse, error)
+	// Changes who is in a tablet's group, in one step, at its leader.
+	ChangeConfig(context.Context, *ChangeConfigRequest) (*ChangeConfigResponse, error)
 	mustEmbedUnimplementedTabletAdminServiceServer()
 }
 
@@ -298,6 +313,9 @@ func (UnimplementedTabletAdminServiceServer) ListTablets(context.Context, *ListT
 }
 func (UnimplementedTabletAdminServiceServer) LeaderStepDown(context.Context, *LeaderStepDownRequest) (*LeaderStepDownResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LeaderStepDown not implemented")
+}
+func (UnimplementedTabletAdminServiceServer) ChangeConfig(context.Context, *ChangeConfigRequest) (*ChangeConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeConfig not implemented")
 }
 func (UnimplementedTabletAdminServiceServer) mustEmbedUnimplementedTabletAdminServiceServer() {}
 func (UnimplementedTabletAdminServiceServer) testEmbeddedByValue()                            {}
@@ -392,6 +410,24 @@ func _TabletAdminService_LeaderStepDown_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TabletAdminService_ChangeConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ChangeConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TabletAdminServiceServer).ChangeConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TabletAdminService_ChangeConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TabletAdminServiceServer).ChangeConfig(ctx, req.(*ChangeConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // TabletAdminService_ServiceDesc is the grpc.ServiceDesc for TabletAdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -414,6 +450,10 @@ var TabletAdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LeaderStepDown",
 			Handler:    _TabletAdminService_LeaderStepDown_Handler,
+		},
+		{
+			MethodName: "ChangeConfig",
+			Handler:    _TabletAdminService_ChangeConfig_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
