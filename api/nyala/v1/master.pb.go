@@ -282,21 +282,236 @@ func (x *TableIdentifier) GetName() string {
 	return ""
 }
 
+// RangeValue is a range column's value, as value bytes; absent: unset, which stands for the least value.
+type RangeValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Value         []byte                 `protobuf:"bytes,1,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeValue) Reset() {
+	*x = RangeValue{}
+	mi := &file_nyala_v1_master_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeValue) ProtoMessage() {}
+
+func (x *RangeValue) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeValue.ProtoReflect.Descriptor instead.
+func (*RangeValue) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RangeValue) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// RangePartition is a range of a table's rows. Bounds have values in the order of the range columns; fewer values than columns
+// leave the last ones unset, and where none is set there is no bound.
+type RangePartition struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Lower          []*RangeValue          `protobuf:"bytes,1,rep,name=lower,proto3" json:"lower,omitempty"`
+	LowerExclusive bool                   `protobuf:"varint,2,opt,name=lower_exclusive,json=lowerExclusive,proto3" json:"lower_exclusive,omitempty"`
+	Upper          []*RangeValue          `protobuf:"bytes,3,rep,name=upper,proto3" json:"upper,omitempty"`
+	UpperInclusive bool                   `protobuf:"varint,4,opt,name=upper_inclusive,json=upperInclusive,proto3" json:"upper_inclusive,omitempty"`
+	// Hash dimensions of the range's own, as many as the table has; empty: the table's.
+	Hash          []*CreateTableRequest_HashByName `protobuf:"bytes,5,rep,name=hash,proto3" json:"hash,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangePartition) Reset() {
+	*x = RangePartition{}
+	mi := &file_nyala_v1_master_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangePartition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangePartition) ProtoMessage() {}
+
+func (x *RangePartition) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangePartition.ProtoReflect.Descriptor instead.
+func (*RangePartition) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *RangePartition) GetLower() []*RangeValue {
+	if x != nil {
+		return x.Lower
+	}
+	return nil
+}
+
+func (x *RangePartition) GetLowerExclusive() bool {
+	if x != nil {
+		return x.LowerExclusive
+	}
+	return false
+}
+
+func (x *RangePartition) GetUpper() []*RangeValue {
+	if x != nil {
+		return x.Upper
+	}
+	return nil
+}
+
+func (x *RangePartition) GetUpperInclusive() bool {
+	if x != nil {
+		return x.UpperInclusive
+	}
+	return false
+}
+
+func (x *RangePartition) GetHash() []*CreateTableRequest_HashByName {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+type RangeColumns struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeColumns) Reset() {
+	*x = RangeColumns{}
+	mi := &file_nyala_v1_master_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeColumns) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeColumns) ProtoMessage() {}
+
+func (x *RangeColumns) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeColumns.ProtoReflect.Descriptor instead.
+func (*RangeColumns) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RangeColumns) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+type RangeSplit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []*RangeValue          `protobuf:"bytes,1,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RangeSplit) Reset() {
+	*x = RangeSplit{}
+	mi := &file_nyala_v1_master_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RangeSplit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RangeSplit) ProtoMessage() {}
+
+func (x *RangeSplit) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RangeSplit.ProtoReflect.Descriptor instead.
+func (*RangeSplit) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RangeSplit) GetValues() []*RangeValue {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 type CreateTableRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Column ids are given by the master: leave them 0; hash and range columns go by name, below.
 	Schema        *Schema                          `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
 	Hash          []*CreateTableRequest_HashByName `protobuf:"bytes,3,rep,name=hash,proto3" json:"hash,omitempty"`
-	NumReplicas   uint32                           `protobuf:"varint,4,opt,name=num_replicas,json=numReplicas,proto3" json:"num_replicas,omitempty"` // 0: the master's default
-	RequestId     []byte                           `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`        // 16 bytes; the same id again gets the same answer
+	NumReplicas   uint32                           `protobuf:"varint,4,opt,name=num_replicas,json=numReplicas,proto3" json:"num_replicas,omitempty"`   // 0: the master's default
+	RequestId     []byte                           `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`          // 16 bytes; the same id again gets the same answer
+	RangeColumns  *RangeColumns                    `protobuf:"bytes,6,opt,name=range_columns,json=rangeColumns,proto3" json:"range_columns,omitempty"` // absent: all key columns
+	Ranges        []*RangePartition                `protobuf:"bytes,7,rep,name=ranges,proto3" json:"ranges,omitempty"`                                 // empty: one without bounds
+	Splits        []*RangeSplit                    `protobuf:"bytes,8,rep,name=splits,proto3" json:"splits,omitempty"`                                 // where ranges are cut in two
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateTableRequest) Reset() {
 	*x = CreateTableRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[4]
+	mi := &file_nyala_v1_master_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -308,7 +523,7 @@ func (x *CreateTableRequest) String() string {
 func (*CreateTableRequest) ProtoMessage() {}
 
 func (x *CreateTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[4]
+	mi := &file_nyala_v1_master_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -321,7 +536,7 @@ func (x *CreateTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableRequest.ProtoReflect.Descriptor instead.
 func (*CreateTableRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{4}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateTableRequest) GetName() string {
@@ -359,6 +574,27 @@ func (x *CreateTableRequest) GetRequestId() []byte {
 	return nil
 }
 
+func (x *CreateTableRequest) GetRangeColumns() *RangeColumns {
+	if x != nil {
+		return x.RangeColumns
+	}
+	return nil
+}
+
+func (x *CreateTableRequest) GetRanges() []*RangePartition {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+func (x *CreateTableRequest) GetSplits() []*RangeSplit {
+	if x != nil {
+		return x.Splits
+	}
+	return nil
+}
+
 type CreateTableResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TableId       string                 `protobuf:"bytes,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
@@ -369,7 +605,7 @@ type CreateTableResponse struct {
 
 func (x *CreateTableResponse) Reset() {
 	*x = CreateTableResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[5]
+	mi := &file_nyala_v1_master_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +617,7 @@ func (x *CreateTableResponse) String() string {
 func (*CreateTableResponse) ProtoMessage() {}
 
 func (x *CreateTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[5]
+	mi := &file_nyala_v1_master_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +630,7 @@ func (x *CreateTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableResponse.ProtoReflect.Descriptor instead.
 func (*CreateTableResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{5}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateTableResponse) GetTableId() string {
@@ -420,7 +656,7 @@ type IsCreateTableDoneRequest struct {
 
 func (x *IsCreateTableDoneRequest) Reset() {
 	*x = IsCreateTableDoneRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[6]
+	mi := &file_nyala_v1_master_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +668,7 @@ func (x *IsCreateTableDoneRequest) String() string {
 func (*IsCreateTableDoneRequest) ProtoMessage() {}
 
 func (x *IsCreateTableDoneRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[6]
+	mi := &file_nyala_v1_master_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +681,7 @@ func (x *IsCreateTableDoneRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsCreateTableDoneRequest.ProtoReflect.Descriptor instead.
 func (*IsCreateTableDoneRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{6}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IsCreateTableDoneRequest) GetTable() *TableIdentifier {
@@ -466,7 +702,7 @@ type IsCreateTableDoneResponse struct {
 
 func (x *IsCreateTableDoneResponse) Reset() {
 	*x = IsCreateTableDoneResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[7]
+	mi := &file_nyala_v1_master_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -478,7 +714,7 @@ func (x *IsCreateTableDoneResponse) String() string {
 func (*IsCreateTableDoneResponse) ProtoMessage() {}
 
 func (x *IsCreateTableDoneResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[7]
+	mi := &file_nyala_v1_master_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -491,7 +727,7 @@ func (x *IsCreateTableDoneResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IsCreateTableDoneResponse.ProtoReflect.Descriptor instead.
 func (*IsCreateTableDoneResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{7}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IsCreateTableDoneResponse) GetDone() bool {
@@ -524,7 +760,7 @@ type DeleteTableRequest struct {
 
 func (x *DeleteTableRequest) Reset() {
 	*x = DeleteTableRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[8]
+	mi := &file_nyala_v1_master_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +772,7 @@ func (x *DeleteTableRequest) String() string {
 func (*DeleteTableRequest) ProtoMessage() {}
 
 func (x *DeleteTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[8]
+	mi := &file_nyala_v1_master_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +785,7 @@ func (x *DeleteTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTableRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTableRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{8}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteTableRequest) GetTable() *TableIdentifier {
@@ -567,7 +803,7 @@ type DeleteTableResponse struct {
 
 func (x *DeleteTableResponse) Reset() {
 	*x = DeleteTableResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[9]
+	mi := &file_nyala_v1_master_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +815,7 @@ func (x *DeleteTableResponse) String() string {
 func (*DeleteTableResponse) ProtoMessage() {}
 
 func (x *DeleteTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[9]
+	mi := &file_nyala_v1_master_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +828,243 @@ func (x *DeleteTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTableResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTableResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{9}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{13}
+}
+
+// AlterTableRequest changes a table by steps that are taken in their order, all or none.
+type AlterTableRequest struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Table         *TableIdentifier          `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Steps         []*AlterTableRequest_Step `protobuf:"bytes,2,rep,name=steps,proto3" json:"steps,omitempty"`
+	RequestId     []byte                    `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // 16 bytes; the same id again gets the same answer
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTableRequest) Reset() {
+	*x = AlterTableRequest{}
+	mi := &file_nyala_v1_master_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTableRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTableRequest) ProtoMessage() {}
+
+func (x *AlterTableRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTableRequest.ProtoReflect.Descriptor instead.
+func (*AlterTableRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AlterTableRequest) GetTable() *TableIdentifier {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *AlterTableRequest) GetSteps() []*AlterTableRequest_Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *AlterTableRequest) GetRequestId() []byte {
+	if x != nil {
+		return x.RequestId
+	}
+	return nil
+}
+
+type AlterTableResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TableId       string                 `protobuf:"bytes,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
+	SchemaVersion uint32                 `protobuf:"varint,2,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTableResponse) Reset() {
+	*x = AlterTableResponse{}
+	mi := &file_nyala_v1_master_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTableResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTableResponse) ProtoMessage() {}
+
+func (x *AlterTableResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTableResponse.ProtoReflect.Descriptor instead.
+func (*AlterTableResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *AlterTableResponse) GetTableId() string {
+	if x != nil {
+		return x.TableId
+	}
+	return ""
+}
+
+func (x *AlterTableResponse) GetSchemaVersion() uint32 {
+	if x != nil {
+		return x.SchemaVersion
+	}
+	return 0
+}
+
+type IsAlterTableDoneRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Table         *TableIdentifier       `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IsAlterTableDoneRequest) Reset() {
+	*x = IsAlterTableDoneRequest{}
+	mi := &file_nyala_v1_master_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IsAlterTableDoneRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IsAlterTableDoneRequest) ProtoMessage() {}
+
+func (x *IsAlterTableDoneRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IsAlterTableDoneRequest.ProtoReflect.Descriptor instead.
+func (*IsAlterTableDoneRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *IsAlterTableDoneRequest) GetTable() *TableIdentifier {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+// IsAlterTableDoneResponse says how far the tablets have come with all changes of the table so far.
+type IsAlterTableDoneResponse struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Done       bool                   `protobuf:"varint,1,opt,name=done,proto3" json:"done,omitempty"`
+	NumTablets uint32                 `protobuf:"varint,2,opt,name=num_tablets,json=numTablets,proto3" json:"num_tablets,omitempty"`
+	// Tablets that don't have the latest schema yet, that were added and have no leader yet, and that were dropped and could still
+	// take writes.
+	NumTabletsBehind        uint32 `protobuf:"varint,3,opt,name=num_tablets_behind,json=numTabletsBehind,proto3" json:"num_tablets_behind,omitempty"`
+	NumTabletsWithoutLeader uint32 `protobuf:"varint,4,opt,name=num_tablets_without_leader,json=numTabletsWithoutLeader,proto3" json:"num_tablets_without_leader,omitempty"`
+	NumTabletsToDrop        uint32 `protobuf:"varint,5,opt,name=num_tablets_to_drop,json=numTabletsToDrop,proto3" json:"num_tablets_to_drop,omitempty"`
+	unknownFields           protoimpl.UnknownFields
+	sizeCache               protoimpl.SizeCache
+}
+
+func (x *IsAlterTableDoneResponse) Reset() {
+	*x = IsAlterTableDoneResponse{}
+	mi := &file_nyala_v1_master_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IsAlterTableDoneResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IsAlterTableDoneResponse) ProtoMessage() {}
+
+func (x *IsAlterTableDoneResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IsAlterTableDoneResponse.ProtoReflect.Descriptor instead.
+func (*IsAlterTableDoneResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *IsAlterTableDoneResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *IsAlterTableDoneResponse) GetNumTablets() uint32 {
+	if x != nil {
+		return x.NumTablets
+	}
+	return 0
+}
+
+func (x *IsAlterTableDoneResponse) GetNumTabletsBehind() uint32 {
+	if x != nil {
+		return x.NumTabletsBehind
+	}
+	return 0
+}
+
+func (x *IsAlterTableDoneResponse) GetNumTabletsWithoutLeader() uint32 {
+	if x != nil {
+		return x.NumTabletsWithoutLeader
+	}
+	return 0
+}
+
+func (x *IsAlterTableDoneResponse) GetNumTabletsToDrop() uint32 {
+	if x != nil {
+		return x.NumTabletsToDrop
+	}
+	return 0
 }
 
 type ListTablesRequest struct {
@@ -604,7 +1076,7 @@ type ListTablesRequest struct {
 
 func (x *ListTablesRequest) Reset() {
 	*x = ListTablesRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[10]
+	mi := &file_nyala_v1_master_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -616,7 +1088,7 @@ func (x *ListTablesRequest) String() string {
 func (*ListTablesRequest) ProtoMessage() {}
 
 func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[10]
+	mi := &file_nyala_v1_master_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -629,7 +1101,7 @@ func (x *ListTablesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTablesRequest.ProtoReflect.Descriptor instead.
 func (*ListTablesRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{10}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListTablesRequest) GetNameFilter() string {
@@ -652,7 +1124,7 @@ type TableInfo struct {
 
 func (x *TableInfo) Reset() {
 	*x = TableInfo{}
-	mi := &file_nyala_v1_master_proto_msgTypes[11]
+	mi := &file_nyala_v1_master_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +1136,7 @@ func (x *TableInfo) String() string {
 func (*TableInfo) ProtoMessage() {}
 
 func (x *TableInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[11]
+	mi := &file_nyala_v1_master_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +1149,7 @@ func (x *TableInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableInfo.ProtoReflect.Descriptor instead.
 func (*TableInfo) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{11}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TableInfo) GetId() string {
@@ -724,7 +1196,7 @@ type ListTablesResponse struct {
 
 func (x *ListTablesResponse) Reset() {
 	*x = ListTablesResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[12]
+	mi := &file_nyala_v1_master_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -736,7 +1208,7 @@ func (x *ListTablesResponse) String() string {
 func (*ListTablesResponse) ProtoMessage() {}
 
 func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[12]
+	mi := &file_nyala_v1_master_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -749,7 +1221,7 @@ func (x *ListTablesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTablesResponse.ProtoReflect.Descriptor instead.
 func (*ListTablesResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{12}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListTablesResponse) GetTables() []*TableInfo {
@@ -768,7 +1240,7 @@ type GetTableRequest struct {
 
 func (x *GetTableRequest) Reset() {
 	*x = GetTableRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[13]
+	mi := &file_nyala_v1_master_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +1252,7 @@ func (x *GetTableRequest) String() string {
 func (*GetTableRequest) ProtoMessage() {}
 
 func (x *GetTableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[13]
+	mi := &file_nyala_v1_master_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1265,7 @@ func (x *GetTableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTableRequest.ProtoReflect.Descriptor instead.
 func (*GetTableRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{13}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GetTableRequest) GetTable() *TableIdentifier {
@@ -804,17 +1276,18 @@ func (x *GetTableRequest) GetTable() *TableIdentifier {
 }
 
 type GetTableResponse struct {
-	state           protoimpl.MessageState `protogen:"open.v1"`
-	Table           *TableInfo             `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
-	Schema          *Schema                `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
-	PartitionSchema *PartitionSchema       `protobuf:"bytes,3,opt,name=partition_schema,json=partitionSchema,proto3" json:"partition_schema,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Table            *TableInfo             `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	Schema           *Schema                `protobuf:"bytes,2,opt,name=schema,proto3" json:"schema,omitempty"`
+	PartitionSchema  *PartitionSchema       `protobuf:"bytes,3,opt,name=partition_schema,json=partitionSchema,proto3" json:"partition_schema,omitempty"`
+	PartitionVersion uint64                 `protobuf:"varint,4,opt,name=partition_version,json=partitionVersion,proto3" json:"partition_version,omitempty"` // rises with each change of the ranges
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetTableResponse) Reset() {
 	*x = GetTableResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[14]
+	mi := &file_nyala_v1_master_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +1299,7 @@ func (x *GetTableResponse) String() string {
 func (*GetTableResponse) ProtoMessage() {}
 
 func (x *GetTableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[14]
+	mi := &file_nyala_v1_master_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +1312,7 @@ func (x *GetTableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTableResponse.ProtoReflect.Descriptor instead.
 func (*GetTableResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{14}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetTableResponse) GetTable() *TableInfo {
@@ -863,18 +1336,26 @@ func (x *GetTableResponse) GetPartitionSchema() *PartitionSchema {
 	return nil
 }
 
+func (x *GetTableResponse) GetPartitionVersion() uint64 {
+	if x != nil {
+		return x.PartitionVersion
+	}
+	return 0
+}
+
 type GetTableLocationsRequest struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Table             *TableIdentifier       `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
 	PartitionKeyStart []byte                 `protobuf:"bytes,2,opt,name=partition_key_start,json=partitionKeyStart,proto3" json:"partition_key_start,omitempty"` // the tablet that holds it comes first
 	MaxTablets        uint32                 `protobuf:"varint,3,opt,name=max_tablets,json=maxTablets,proto3" json:"max_tablets,omitempty"`                       // 0: 1000
+	PartitionVersion  uint64                 `protobuf:"varint,4,opt,name=partition_version,json=partitionVersion,proto3" json:"partition_version,omitempty"`     // of the partition schema that the caller has
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetTableLocationsRequest) Reset() {
 	*x = GetTableLocationsRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[15]
+	mi := &file_nyala_v1_master_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +1367,7 @@ func (x *GetTableLocationsRequest) String() string {
 func (*GetTableLocationsRequest) ProtoMessage() {}
 
 func (x *GetTableLocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[15]
+	mi := &file_nyala_v1_master_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1380,7 @@ func (x *GetTableLocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTableLocationsRequest.ProtoReflect.Descriptor instead.
 func (*GetTableLocationsRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{15}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetTableLocationsRequest) GetTable() *TableIdentifier {
@@ -923,6 +1404,13 @@ func (x *GetTableLocationsRequest) GetMaxTablets() uint32 {
 	return 0
 }
 
+func (x *GetTableLocationsRequest) GetPartitionVersion() uint64 {
+	if x != nil {
+		return x.PartitionVersion
+	}
+	return 0
+}
+
 type ReplicaLocation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
@@ -935,7 +1423,7 @@ type ReplicaLocation struct {
 
 func (x *ReplicaLocation) Reset() {
 	*x = ReplicaLocation{}
-	mi := &file_nyala_v1_master_proto_msgTypes[16]
+	mi := &file_nyala_v1_master_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1435,7 @@ func (x *ReplicaLocation) String() string {
 func (*ReplicaLocation) ProtoMessage() {}
 
 func (x *ReplicaLocation) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[16]
+	mi := &file_nyala_v1_master_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1448,7 @@ func (x *ReplicaLocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaLocation.ProtoReflect.Descriptor instead.
 func (*ReplicaLocation) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{16}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReplicaLocation) GetServerId() string {
@@ -1002,7 +1490,7 @@ type TabletLocations struct {
 
 func (x *TabletLocations) Reset() {
 	*x = TabletLocations{}
-	mi := &file_nyala_v1_master_proto_msgTypes[17]
+	mi := &file_nyala_v1_master_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1014,7 +1502,7 @@ func (x *TabletLocations) String() string {
 func (*TabletLocations) ProtoMessage() {}
 
 func (x *TabletLocations) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[17]
+	mi := &file_nyala_v1_master_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1027,7 +1515,7 @@ func (x *TabletLocations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletLocations.ProtoReflect.Descriptor instead.
 func (*TabletLocations) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{17}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TabletLocations) GetTabletId() string {
@@ -1052,17 +1540,20 @@ func (x *TabletLocations) GetReplicas() []*ReplicaLocation {
 }
 
 type GetTableLocationsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tablets       []*TabletLocations     `protobuf:"bytes,1,rep,name=tablets,proto3" json:"tablets,omitempty"` // in the order of partition keys
-	TtlMs         uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	HasMore       bool                   `protobuf:"varint,3,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Tablets          []*TabletLocations     `protobuf:"bytes,1,rep,name=tablets,proto3" json:"tablets,omitempty"` // in the order of partition keys
+	TtlMs            uint32                 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	HasMore          bool                   `protobuf:"varint,3,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	PartitionVersion uint64                 `protobuf:"varint,4,opt,name=partition_version,json=partitionVersion,proto3" json:"partition_version,omitempty"`
+	// Where the caller's is an older one.
+	PartitionSchema *PartitionSchema `protobuf:"bytes,5,opt,name=partition_schema,json=partitionSchema,proto3" json:"partition_schema,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetTableLocationsResponse) Reset() {
 	*x = GetTableLocationsResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[18]
+	mi := &file_nyala_v1_master_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1565,7 @@ func (x *GetTableLocationsResponse) String() string {
 func (*GetTableLocationsResponse) ProtoMessage() {}
 
 func (x *GetTableLocationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[18]
+	mi := &file_nyala_v1_master_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1578,7 @@ func (x *GetTableLocationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTableLocationsResponse.ProtoReflect.Descriptor instead.
 func (*GetTableLocationsResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{18}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetTableLocationsResponse) GetTablets() []*TabletLocations {
@@ -1111,6 +1602,20 @@ func (x *GetTableLocationsResponse) GetHasMore() bool {
 	return false
 }
 
+func (x *GetTableLocationsResponse) GetPartitionVersion() uint64 {
+	if x != nil {
+		return x.PartitionVersion
+	}
+	return 0
+}
+
+func (x *GetTableLocationsResponse) GetPartitionSchema() *PartitionSchema {
+	if x != nil {
+		return x.PartitionSchema
+	}
+	return nil
+}
+
 type ListTabletServersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1119,7 +1624,7 @@ type ListTabletServersRequest struct {
 
 func (x *ListTabletServersRequest) Reset() {
 	*x = ListTabletServersRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[19]
+	mi := &file_nyala_v1_master_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1636,7 @@ func (x *ListTabletServersRequest) String() string {
 func (*ListTabletServersRequest) ProtoMessage() {}
 
 func (x *ListTabletServersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[19]
+	mi := &file_nyala_v1_master_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1649,7 @@ func (x *ListTabletServersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTabletServersRequest.ProtoReflect.Descriptor instead.
 func (*ListTabletServersRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{19}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{27}
 }
 
 type TabletServerInfo struct {
@@ -1164,7 +1669,7 @@ type TabletServerInfo struct {
 
 func (x *TabletServerInfo) Reset() {
 	*x = TabletServerInfo{}
-	mi := &file_nyala_v1_master_proto_msgTypes[20]
+	mi := &file_nyala_v1_master_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1681,7 @@ func (x *TabletServerInfo) String() string {
 func (*TabletServerInfo) ProtoMessage() {}
 
 func (x *TabletServerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[20]
+	mi := &file_nyala_v1_master_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1694,7 @@ func (x *TabletServerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletServerInfo.ProtoReflect.Descriptor instead.
 func (*TabletServerInfo) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{20}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TabletServerInfo) GetServerId() string {
@@ -1264,7 +1769,7 @@ type ListTabletServersResponse struct {
 
 func (x *ListTabletServersResponse) Reset() {
 	*x = ListTabletServersResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[21]
+	mi := &file_nyala_v1_master_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1781,7 @@ func (x *ListTabletServersResponse) String() string {
 func (*ListTabletServersResponse) ProtoMessage() {}
 
 func (x *ListTabletServersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[21]
+	mi := &file_nyala_v1_master_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1794,7 @@ func (x *ListTabletServersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTabletServersResponse.ProtoReflect.Descriptor instead.
 func (*ListTabletServersResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{21}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListTabletServersResponse) GetServers() []*TabletServerInfo {
@@ -1310,7 +1815,7 @@ type TSRegistration struct {
 
 func (x *TSRegistration) Reset() {
 	*x = TSRegistration{}
-	mi := &file_nyala_v1_master_proto_msgTypes[22]
+	mi := &file_nyala_v1_master_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1827,7 @@ func (x *TSRegistration) String() string {
 func (*TSRegistration) ProtoMessage() {}
 
 func (x *TSRegistration) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[22]
+	mi := &file_nyala_v1_master_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1840,7 @@ func (x *TSRegistration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TSRegistration.ProtoReflect.Descriptor instead.
 func (*TSRegistration) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{22}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TSRegistration) GetRpcAddresses() []string {
@@ -1371,7 +1876,7 @@ type TabletReport struct {
 
 func (x *TabletReport) Reset() {
 	*x = TabletReport{}
-	mi := &file_nyala_v1_master_proto_msgTypes[23]
+	mi := &file_nyala_v1_master_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1383,7 +1888,7 @@ func (x *TabletReport) String() string {
 func (*TabletReport) ProtoMessage() {}
 
 func (x *TabletReport) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[23]
+	mi := &file_nyala_v1_master_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1396,7 +1901,7 @@ func (x *TabletReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TabletReport.ProtoReflect.Descriptor instead.
 func (*TabletReport) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{23}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TabletReport) GetFull() bool {
@@ -1441,7 +1946,7 @@ type TSHeartbeatRequest struct {
 
 func (x *TSHeartbeatRequest) Reset() {
 	*x = TSHeartbeatRequest{}
-	mi := &file_nyala_v1_master_proto_msgTypes[24]
+	mi := &file_nyala_v1_master_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1958,7 @@ func (x *TSHeartbeatRequest) String() string {
 func (*TSHeartbeatRequest) ProtoMessage() {}
 
 func (x *TSHeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[24]
+	mi := &file_nyala_v1_master_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1971,7 @@ func (x *TSHeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TSHeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*TSHeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{24}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TSHeartbeatRequest) GetServerId() string {
@@ -1523,7 +2028,7 @@ type ServerAddress struct {
 
 func (x *ServerAddress) Reset() {
 	*x = ServerAddress{}
-	mi := &file_nyala_v1_master_proto_msgTypes[25]
+	mi := &file_nyala_v1_master_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +2040,7 @@ func (x *ServerAddress) String() string {
 func (*ServerAddress) ProtoMessage() {}
 
 func (x *ServerAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[25]
+	mi := &file_nyala_v1_master_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +2053,7 @@ func (x *ServerAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerAddress.ProtoReflect.Descriptor instead.
 func (*ServerAddress) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{25}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ServerAddress) GetServerId() string {
@@ -1587,7 +2092,7 @@ type TSHeartbeatResponse struct {
 
 func (x *TSHeartbeatResponse) Reset() {
 	*x = TSHeartbeatResponse{}
-	mi := &file_nyala_v1_master_proto_msgTypes[26]
+	mi := &file_nyala_v1_master_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +2104,7 @@ func (x *TSHeartbeatResponse) String() string {
 func (*TSHeartbeatResponse) ProtoMessage() {}
 
 func (x *TSHeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[26]
+	mi := &file_nyala_v1_master_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +2117,7 @@ func (x *TSHeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TSHeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*TSHeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{26}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TSHeartbeatResponse) GetClusterId() string {
@@ -1668,7 +2173,7 @@ type CreateTableRequest_HashByName struct {
 
 func (x *CreateTableRequest_HashByName) Reset() {
 	*x = CreateTableRequest_HashByName{}
-	mi := &file_nyala_v1_master_proto_msgTypes[27]
+	mi := &file_nyala_v1_master_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1680,7 +2185,7 @@ func (x *CreateTableRequest_HashByName) String() string {
 func (*CreateTableRequest_HashByName) ProtoMessage() {}
 
 func (x *CreateTableRequest_HashByName) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_master_proto_msgTypes[27]
+	mi := &file_nyala_v1_master_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1693,7 +2198,7 @@ func (x *CreateTableRequest_HashByName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTableRequest_HashByName.ProtoReflect.Descriptor instead.
 func (*CreateTableRequest_HashByName) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_master_proto_rawDescGZIP(), []int{4, 0}
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *CreateTableRequest_HashByName) GetColumns() []string {
@@ -1717,6 +2222,316 @@ func (x *CreateTableRequest_HashByName) GetSeed() uint32 {
 	return 0
 }
 
+type AlterTableRequest_AddColumn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Column        *ColumnSchema          `protobuf:"bytes,1,opt,name=column,proto3" json:"column,omitempty"` // its id is given by the master; its write default is what rows from before read as
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTableRequest_AddColumn) Reset() {
+	*x = AlterTableRequest_AddColumn{}
+	mi := &file_nyala_v1_master_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTableRequest_AddColumn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTableRequest_AddColumn) ProtoMessage() {}
+
+func (x *AlterTableRequest_AddColumn) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTableRequest_AddColumn.ProtoReflect.Descriptor instead.
+func (*AlterTableRequest_AddColumn) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{14, 0}
+}
+
+func (x *AlterTableRequest_AddColumn) GetColumn() *ColumnSchema {
+	if x != nil {
+		return x.Column
+	}
+	return nil
+}
+
+type AlterTableRequest_DropColumn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTableRequest_DropColumn) Reset() {
+	*x = AlterTableRequest_DropColumn{}
+	mi := &file_nyala_v1_master_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTableRequest_DropColumn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTableRequest_DropColumn) ProtoMessage() {}
+
+func (x *AlterTableRequest_DropColumn) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTableRequest_DropColumn.ProtoReflect.Descriptor instead.
+func (*AlterTableRequest_DropColumn) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{14, 1}
+}
+
+func (x *AlterTableRequest_DropColumn) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type AlterTableRequest_AlterColumn struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	NewName       *string                `protobuf:"bytes,2,opt,name=new_name,json=newName,proto3,oneof" json:"new_name,omitempty"`
+	WriteDefault  []byte                 `protobuf:"bytes,3,opt,name=write_default,json=writeDefault,proto3,oneof" json:"write_default,omitempty"` // value bytes
+	RemoveDefault bool                   `protobuf:"varint,4,opt,name=remove_default,json=removeDefault,proto3" json:"remove_default,omitempty"`
+	Comment       *string                `protobuf:"bytes,5,opt,name=comment,proto3,oneof" json:"comment,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTableRequest_AlterColumn) Reset() {
+	*x = AlterTableRequest_AlterColumn{}
+	mi := &file_nyala_v1_master_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTableRequest_AlterColumn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTableRequest_AlterColumn) ProtoMessage() {}
+
+func (x *AlterTableRequest_AlterColumn) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTableRequest_AlterColumn.ProtoReflect.Descriptor instead.
+func (*AlterTableRequest_AlterColumn) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{14, 2}
+}
+
+func (x *AlterTableRequest_AlterColumn) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AlterTableRequest_AlterColumn) GetNewName() string {
+	if x != nil && x.NewName != nil {
+		return *x.NewName
+	}
+	return ""
+}
+
+func (x *AlterTableRequest_AlterColumn) GetWriteDefault() []byte {
+	if x != nil {
+		return x.WriteDefault
+	}
+	return nil
+}
+
+func (x *AlterTableRequest_AlterColumn) GetRemoveDefault() bool {
+	if x != nil {
+		return x.RemoveDefault
+	}
+	return false
+}
+
+func (x *AlterTableRequest_AlterColumn) GetComment() string {
+	if x != nil && x.Comment != nil {
+		return *x.Comment
+	}
+	return ""
+}
+
+type AlterTableRequest_Step struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Step:
+	//
+	//	*AlterTableRequest_Step_RenameTable
+	//	*AlterTableRequest_Step_AddColumn
+	//	*AlterTableRequest_Step_DropColumn
+	//	*AlterTableRequest_Step_AlterColumn
+	//	*AlterTableRequest_Step_AddRange
+	//	*AlterTableRequest_Step_DropRange
+	Step          isAlterTableRequest_Step_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTableRequest_Step) Reset() {
+	*x = AlterTableRequest_Step{}
+	mi := &file_nyala_v1_master_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTableRequest_Step) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTableRequest_Step) ProtoMessage() {}
+
+func (x *AlterTableRequest_Step) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_master_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTableRequest_Step.ProtoReflect.Descriptor instead.
+func (*AlterTableRequest_Step) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_master_proto_rawDescGZIP(), []int{14, 3}
+}
+
+func (x *AlterTableRequest_Step) GetStep() isAlterTableRequest_Step_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *AlterTableRequest_Step) GetRenameTable() string {
+	if x != nil {
+		if x, ok := x.Step.(*AlterTableRequest_Step_RenameTable); ok {
+			return x.RenameTable
+		}
+	}
+	return ""
+}
+
+func (x *AlterTableRequest_Step) GetAddColumn() *AlterTableRequest_AddColumn {
+	if x != nil {
+		if x, ok := x.Step.(*AlterTableRequest_Step_AddColumn); ok {
+			return x.AddColumn
+		}
+	}
+	return nil
+}
+
+func (x *AlterTableRequest_Step) GetDropColumn() *AlterTableRequest_DropColumn {
+	if x != nil {
+		if x, ok := x.Step.(*AlterTableRequest_Step_DropColumn); ok {
+			return x.DropColumn
+		}
+	}
+	return nil
+}
+
+func (x *AlterTableRequest_Step) GetAlterColumn() *AlterTableRequest_AlterColumn {
+	if x != nil {
+		if x, ok := x.Step.(*AlterTableRequest_Step_AlterColumn); ok {
+			return x.AlterColumn
+		}
+	}
+	return nil
+}
+
+func (x *AlterTableRequest_Step) GetAddRange() *RangePartition {
+	if x != nil {
+		if x, ok := x.Step.(*AlterTableRequest_Step_AddRange); ok {
+			return x.AddRange
+		}
+	}
+	return nil
+}
+
+func (x *AlterTableRequest_Step) GetDropRange() *RangePartition {
+	if x != nil {
+		if x, ok := x.Step.(*AlterTableRequest_Step_DropRange); ok {
+			return x.DropRange
+		}
+	}
+	return nil
+}
+
+type isAlterTableRequest_Step_Step interface {
+	isAlterTableRequest_Step_Step()
+}
+
+type AlterTableRequest_Step_RenameTable struct {
+	RenameTable string `protobuf:"bytes,1,opt,name=rename_table,json=renameTable,proto3,oneof"`
+}
+
+type AlterTableRequest_Step_AddColumn struct {
+	AddColumn *AlterTableRequest_AddColumn `protobuf:"bytes,2,opt,name=add_column,json=addColumn,proto3,oneof"`
+}
+
+type AlterTableRequest_Step_DropColumn struct {
+	DropColumn *AlterTableRequest_DropColumn `protobuf:"bytes,3,opt,name=drop_column,json=dropColumn,proto3,oneof"`
+}
+
+type AlterTableRequest_Step_AlterColumn struct {
+	AlterColumn *AlterTableRequest_AlterColumn `protobuf:"bytes,4,opt,name=alter_column,json=alterColumn,proto3,oneof"`
+}
+
+type AlterTableRequest_Step_AddRange struct {
+	AddRange *RangePartition `protobuf:"bytes,5,opt,name=add_range,json=addRange,proto3,oneof"`
+}
+
+type AlterTableRequest_Step_DropRange struct {
+	DropRange *RangePartition `protobuf:"bytes,6,opt,name=drop_range,json=dropRange,proto3,oneof"`
+}
+
+func (*AlterTableRequest_Step_RenameTable) isAlterTableRequest_Step_Step() {}
+
+func (*AlterTableRequest_Step_AddColumn) isAlterTableRequest_Step_Step() {}
+
+func (*AlterTableRequest_Step_DropColumn) isAlterTableRequest_Step_Step() {}
+
+func (*AlterTableRequest_Step_AlterColumn) isAlterTableRequest_Step_Step() {}
+
+func (*AlterTableRequest_Step_AddRange) isAlterTableRequest_Step_Step() {}
+
+func (*AlterTableRequest_Step_DropRange) isAlterTableRequest_Step_Step() {}
+
 var File_nyala_v1_master_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_master_proto_rawDesc = "" +
@@ -1735,14 +2550,32 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\amasters\x18\x02 \x03(\v2\x14.nyala.v1.MasterInfoR\amasters\"5\n" +
 	"\x0fTableIdentifier\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xae\x02\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"1\n" +
+	"\n" +
+	"RangeValue\x12\x19\n" +
+	"\x05value\x18\x01 \x01(\fH\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x06_value\"\xf7\x01\n" +
+	"\x0eRangePartition\x12*\n" +
+	"\x05lower\x18\x01 \x03(\v2\x14.nyala.v1.RangeValueR\x05lower\x12'\n" +
+	"\x0flower_exclusive\x18\x02 \x01(\bR\x0elowerExclusive\x12*\n" +
+	"\x05upper\x18\x03 \x03(\v2\x14.nyala.v1.RangeValueR\x05upper\x12'\n" +
+	"\x0fupper_inclusive\x18\x04 \x01(\bR\x0eupperInclusive\x12;\n" +
+	"\x04hash\x18\x05 \x03(\v2'.nyala.v1.CreateTableRequest.HashByNameR\x04hash\"$\n" +
+	"\fRangeColumns\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\":\n" +
+	"\n" +
+	"RangeSplit\x12,\n" +
+	"\x06values\x18\x01 \x03(\v2\x14.nyala.v1.RangeValueR\x06values\"\xcb\x03\n" +
 	"\x12CreateTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12;\n" +
 	"\x04hash\x18\x03 \x03(\v2'.nyala.v1.CreateTableRequest.HashByNameR\x04hash\x12!\n" +
 	"\fnum_replicas\x18\x04 \x01(\rR\vnumReplicas\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x05 \x01(\fR\trequestId\x1a[\n" +
+	"request_id\x18\x05 \x01(\fR\trequestId\x12;\n" +
+	"\rrange_columns\x18\x06 \x01(\v2\x16.nyala.v1.RangeColumnsR\frangeColumns\x120\n" +
+	"\x06ranges\x18\a \x03(\v2\x18.nyala.v1.RangePartitionR\x06ranges\x12,\n" +
+	"\x06splits\x18\b \x03(\v2\x14.nyala.v1.RangeSplitR\x06splits\x1a[\n" +
 	"\n" +
 	"HashByName\x12\x18\n" +
 	"\acolumns\x18\x01 \x03(\tR\acolumns\x12\x1f\n" +
@@ -1762,7 +2595,50 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\x17num_tablets_with_leader\x18\x03 \x01(\rR\x14numTabletsWithLeader\"E\n" +
 	"\x12DeleteTableRequest\x12/\n" +
 	"\x05table\x18\x01 \x01(\v2\x19.nyala.v1.TableIdentifierR\x05table\"\x15\n" +
-	"\x13DeleteTableResponse\"4\n" +
+	"\x13DeleteTableResponse\"\xe4\x06\n" +
+	"\x11AlterTableRequest\x12/\n" +
+	"\x05table\x18\x01 \x01(\v2\x19.nyala.v1.TableIdentifierR\x05table\x126\n" +
+	"\x05steps\x18\x02 \x03(\v2 .nyala.v1.AlterTableRequest.StepR\x05steps\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\fR\trequestId\x1a;\n" +
+	"\tAddColumn\x12.\n" +
+	"\x06column\x18\x01 \x01(\v2\x16.nyala.v1.ColumnSchemaR\x06column\x1a \n" +
+	"\n" +
+	"DropColumn\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x1a\xdc\x01\n" +
+	"\vAlterColumn\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1e\n" +
+	"\bnew_name\x18\x02 \x01(\tH\x00R\anewName\x88\x01\x01\x12(\n" +
+	"\rwrite_default\x18\x03 \x01(\fH\x01R\fwriteDefault\x88\x01\x01\x12%\n" +
+	"\x0eremove_default\x18\x04 \x01(\bR\rremoveDefault\x12\x1d\n" +
+	"\acomment\x18\x05 \x01(\tH\x02R\acomment\x88\x01\x01B\v\n" +
+	"\t_new_nameB\x10\n" +
+	"\x0e_write_defaultB\n" +
+	"\n" +
+	"\b_comment\x1a\x88\x03\n" +
+	"\x04Step\x12#\n" +
+	"\frename_table\x18\x01 \x01(\tH\x00R\vrenameTable\x12F\n" +
+	"\n" +
+	"add_column\x18\x02 \x01(\v2%.nyala.v1.AlterTableRequest.AddColumnH\x00R\taddColumn\x12I\n" +
+	"\vdrop_column\x18\x03 \x01(\v2&.nyala.v1.AlterTableRequest.DropColumnH\x00R\n" +
+	"dropColumn\x12L\n" +
+	"\falter_column\x18\x04 \x01(\v2'.nyala.v1.AlterTableRequest.AlterColumnH\x00R\valterColumn\x127\n" +
+	"\tadd_range\x18\x05 \x01(\v2\x18.nyala.v1.RangePartitionH\x00R\baddRange\x129\n" +
+	"\n" +
+	"drop_range\x18\x06 \x01(\v2\x18.nyala.v1.RangePartitionH\x00R\tdropRangeB\x06\n" +
+	"\x04step\"V\n" +
+	"\x12AlterTableResponse\x12\x19\n" +
+	"\btable_id\x18\x01 \x01(\tR\atableId\x12%\n" +
+	"\x0eschema_version\x18\x02 \x01(\rR\rschemaVersion\"J\n" +
+	"\x17IsAlterTableDoneRequest\x12/\n" +
+	"\x05table\x18\x01 \x01(\v2\x19.nyala.v1.TableIdentifierR\x05table\"\xe9\x01\n" +
+	"\x18IsAlterTableDoneResponse\x12\x12\n" +
+	"\x04done\x18\x01 \x01(\bR\x04done\x12\x1f\n" +
+	"\vnum_tablets\x18\x02 \x01(\rR\n" +
+	"numTablets\x12,\n" +
+	"\x12num_tablets_behind\x18\x03 \x01(\rR\x10numTabletsBehind\x12;\n" +
+	"\x1anum_tablets_without_leader\x18\x04 \x01(\rR\x17numTabletsWithoutLeader\x12-\n" +
+	"\x13num_tablets_to_drop\x18\x05 \x01(\rR\x10numTabletsToDrop\"4\n" +
 	"\x11ListTablesRequest\x12\x1f\n" +
 	"\vname_filter\x18\x01 \x01(\tR\n" +
 	"nameFilter\"\x9f\x01\n" +
@@ -1776,16 +2652,18 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\x12ListTablesResponse\x12+\n" +
 	"\x06tables\x18\x01 \x03(\v2\x13.nyala.v1.TableInfoR\x06tables\"B\n" +
 	"\x0fGetTableRequest\x12/\n" +
-	"\x05table\x18\x01 \x01(\v2\x19.nyala.v1.TableIdentifierR\x05table\"\xad\x01\n" +
+	"\x05table\x18\x01 \x01(\v2\x19.nyala.v1.TableIdentifierR\x05table\"\xda\x01\n" +
 	"\x10GetTableResponse\x12)\n" +
 	"\x05table\x18\x01 \x01(\v2\x13.nyala.v1.TableInfoR\x05table\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12D\n" +
-	"\x10partition_schema\x18\x03 \x01(\v2\x19.nyala.v1.PartitionSchemaR\x0fpartitionSchema\"\x9c\x01\n" +
+	"\x10partition_schema\x18\x03 \x01(\v2\x19.nyala.v1.PartitionSchemaR\x0fpartitionSchema\x12+\n" +
+	"\x11partition_version\x18\x04 \x01(\x04R\x10partitionVersion\"\xc9\x01\n" +
 	"\x18GetTableLocationsRequest\x12/\n" +
 	"\x05table\x18\x01 \x01(\v2\x19.nyala.v1.TableIdentifierR\x05table\x12.\n" +
 	"\x13partition_key_start\x18\x02 \x01(\fR\x11partitionKeyStart\x12\x1f\n" +
 	"\vmax_tablets\x18\x03 \x01(\rR\n" +
-	"maxTablets\"\x8b\x01\n" +
+	"maxTablets\x12+\n" +
+	"\x11partition_version\x18\x04 \x01(\x04R\x10partitionVersion\"\x8b\x01\n" +
 	"\x0fReplicaLocation\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\"\n" +
@@ -1795,11 +2673,13 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\x0fTabletLocations\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x121\n" +
 	"\tpartition\x18\x02 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x125\n" +
-	"\breplicas\x18\x03 \x03(\v2\x19.nyala.v1.ReplicaLocationR\breplicas\"\x82\x01\n" +
+	"\breplicas\x18\x03 \x03(\v2\x19.nyala.v1.ReplicaLocationR\breplicas\"\xf5\x01\n" +
 	"\x19GetTableLocationsResponse\x123\n" +
 	"\atablets\x18\x01 \x03(\v2\x19.nyala.v1.TabletLocationsR\atablets\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x12\x19\n" +
-	"\bhas_more\x18\x03 \x01(\bR\ahasMore\"\x1a\n" +
+	"\bhas_more\x18\x03 \x01(\bR\ahasMore\x12+\n" +
+	"\x11partition_version\x18\x04 \x01(\x04R\x10partitionVersion\x12D\n" +
+	"\x10partition_schema\x18\x05 \x01(\v2\x19.nyala.v1.PartitionSchemaR\x0fpartitionSchema\"\x1a\n" +
 	"\x18ListTabletServersRequest\"\xbd\x02\n" +
 	"\x10TabletServerInfo\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12#\n" +
@@ -1848,12 +2728,15 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\x17TABLE_STATE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14TABLE_STATE_CREATING\x10\x01\x12\x17\n" +
 	"\x13TABLE_STATE_RUNNING\x10\x02\x12\x18\n" +
-	"\x14TABLE_STATE_DELETING\x10\x032\xee\x05\n" +
+	"\x14TABLE_STATE_DELETING\x10\x032\x92\a\n" +
 	"\rMasterService\x12S\n" +
 	"\x0eGetClusterInfo\x12\x1f.nyala.v1.GetClusterInfoRequest\x1a .nyala.v1.GetClusterInfoResponse\x12J\n" +
 	"\vCreateTable\x12\x1c.nyala.v1.CreateTableRequest\x1a\x1d.nyala.v1.CreateTableResponse\x12\\\n" +
 	"\x11IsCreateTableDone\x12\".nyala.v1.IsCreateTableDoneRequest\x1a#.nyala.v1.IsCreateTableDoneResponse\x12J\n" +
 	"\vDeleteTable\x12\x1c.nyala.v1.DeleteTableRequest\x1a\x1d.nyala.v1.DeleteTableResponse\x12G\n" +
+	"\n" +
+	"AlterTable\x12\x1b.nyala.v1.AlterTableRequest\x1a\x1c.nyala.v1.AlterTableResponse\x12Y\n" +
+	"\x10IsAlterTableDone\x12!.nyala.v1.IsAlterTableDoneRequest\x1a\".nyala.v1.IsAlterTableDoneResponse\x12G\n" +
 	"\n" +
 	"ListTables\x12\x1b.nyala.v1.ListTablesRequest\x1a\x1c.nyala.v1.ListTablesResponse\x12A\n" +
 	"\bGetTable\x12\x19.nyala.v1.GetTableRequest\x1a\x1a.nyala.v1.GetTableResponse\x12\\\n" +
@@ -1874,89 +2757,123 @@ func file_nyala_v1_master_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_master_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_master_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_nyala_v1_master_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_nyala_v1_master_proto_goTypes = []any{
 	(TableState)(0),                       // 0: nyala.v1.TableState
 	(*MasterInfo)(nil),                    // 1: nyala.v1.MasterInfo
 	(*GetClusterInfoRequest)(nil),         // 2: nyala.v1.GetClusterInfoRequest
 	(*GetClusterInfoResponse)(nil),        // 3: nyala.v1.GetClusterInfoResponse
 	(*TableIdentifier)(nil),               // 4: nyala.v1.TableIdentifier
-	(*CreateTableRequest)(nil),            // 5: nyala.v1.CreateTableRequest
-	(*CreateTableResponse)(nil),           // 6: nyala.v1.CreateTableResponse
-	(*IsCreateTableDoneRequest)(nil),      // 7: nyala.v1.IsCreateTableDoneRequest
-	(*IsCreateTableDoneResponse)(nil),     // 8: nyala.v1.IsCreateTableDoneResponse
-	(*DeleteTableRequest)(nil),            // 9: nyala.v1.DeleteTableRequest
-	(*DeleteTableResponse)(nil),           // 10: nyala.v1.DeleteTableResponse
-	(*ListTablesRequest)(nil),             // 11: nyala.v1.ListTablesRequest
-	(*TableInfo)(nil),                     // 12: nyala.v1.TableInfo
-	(*ListTablesResponse)(nil),            // 13: nyala.v1.ListTablesResponse
-	(*GetTableRequest)(nil),               // 14: nyala.v1.GetTableRequest
-	(*GetTableResponse)(nil),              // 15: nyala.v1.GetTableResponse
-	(*GetTableLocationsRequest)(nil),      // 16: nyala.v1.GetTableLocationsRequest
-	(*ReplicaLocation)(nil),               // 17: nyala.v1.ReplicaLocation
-	(*TabletLocations)(nil),               // 18: nyala.v1.TabletLocations
-	(*GetTableLocationsResponse)(nil),     // 19: nyala.v1.GetTableLocationsResponse
-	(*ListTabletServersRequest)(nil),      // 20: nyala.v1.ListTabletServersRequest
-	(*TabletServerInfo)(nil),              // 21: nyala.v1.TabletServerInfo
-	(*ListTabletServersResponse)(nil),     // 22: nyala.v1.ListTabletServersResponse
-	(*TSRegistration)(nil),                // 23: nyala.v1.TSRegistration
-	(*TabletReport)(nil),                  // 24: nyala.v1.TabletReport
-	(*TSHeartbeatRequest)(nil),            // 25: nyala.v1.TSHeartbeatRequest
-	(*ServerAddress)(nil),                 // 26: nyala.v1.ServerAddress
-	(*TSHeartbeatResponse)(nil),           // 27: nyala.v1.TSHeartbeatResponse
-	(*CreateTableRequest_HashByName)(nil), // 28: nyala.v1.CreateTableRequest.HashByName
-	(Role)(0),                             // 29: nyala.v1.Role
-	(*Schema)(nil),                        // 30: nyala.v1.Schema
-	(*PartitionSchema)(nil),               // 31: nyala.v1.PartitionSchema
-	(*Partition)(nil),                     // 32: nyala.v1.Partition
-	(*ReplicaStatus)(nil),                 // 33: nyala.v1.ReplicaStatus
+	(*RangeValue)(nil),                    // 5: nyala.v1.RangeValue
+	(*RangePartition)(nil),                // 6: nyala.v1.RangePartition
+	(*RangeColumns)(nil),                  // 7: nyala.v1.RangeColumns
+	(*RangeSplit)(nil),                    // 8: nyala.v1.RangeSplit
+	(*CreateTableRequest)(nil),            // 9: nyala.v1.CreateTableRequest
+	(*CreateTableResponse)(nil),           // 10: nyala.v1.CreateTableResponse
+	(*IsCreateTableDoneRequest)(nil),      // 11: nyala.v1.IsCreateTableDoneRequest
+	(*IsCreateTableDoneResponse)(nil),     // 12: nyala.v1.IsCreateTableDoneResponse
+	(*DeleteTableRequest)(nil),            // 13: nyala.v1.DeleteTableRequest
+	(*DeleteTableResponse)(nil),           // 14: nyala.v1.DeleteTableResponse
+	(*AlterTableRequest)(nil),             // 15: nyala.v1.AlterTableRequest
+	(*AlterTableResponse)(nil),            // 16: nyala.v1.AlterTableResponse
+	(*IsAlterTableDoneRequest)(nil),       // 17: nyala.v1.IsAlterTableDoneRequest
+	(*IsAlterTableDoneResponse)(nil),      // 18: nyala.v1.IsAlterTableDoneResponse
+	(*ListTablesRequest)(nil),             // 19: nyala.v1.ListTablesRequest
+	(*TableInfo)(nil),                     // 20: nyala.v1.TableInfo
+	(*ListTablesResponse)(nil),            // 21: nyala.v1.ListTablesResponse
+	(*GetTableRequest)(nil),               // 22: nyala.v1.GetTableRequest
+	(*GetTableResponse)(nil),              // 23: nyala.v1.GetTableResponse
+	(*GetTableLocationsRequest)(nil),      // 24: nyala.v1.GetTableLocationsRequest
+	(*ReplicaLocation)(nil),               // 25: nyala.v1.ReplicaLocation
+	(*TabletLocations)(nil),               // 26: nyala.v1.TabletLocations
+	(*GetTableLocationsResponse)(nil),     // 27: nyala.v1.GetTableLocationsResponse
+	(*ListTabletServersRequest)(nil),      // 28: nyala.v1.ListTabletServersRequest
+	(*TabletServerInfo)(nil),              // 29: nyala.v1.TabletServerInfo
+	(*ListTabletServersResponse)(nil),     // 30: nyala.v1.ListTabletServersResponse
+	(*TSRegistration)(nil),                // 31: nyala.v1.TSRegistration
+	(*TabletReport)(nil),                  // 32: nyala.v1.TabletReport
+	(*TSHeartbeatRequest)(nil),            // 33: nyala.v1.TSHeartbeatRequest
+	(*ServerAddress)(nil),                 // 34: nyala.v1.ServerAddress
+	(*TSHeartbeatResponse)(nil),           // 35: nyala.v1.TSHeartbeatResponse
+	(*CreateTableRequest_HashByName)(nil), // 36: nyala.v1.CreateTableRequest.HashByName
+	(*AlterTableRequest_AddColumn)(nil),   // 37: nyala.v1.AlterTableRequest.AddColumn
+	(*AlterTableRequest_DropColumn)(nil),  // 38: nyala.v1.AlterTableRequest.DropColumn
+	(*AlterTableRequest_AlterColumn)(nil), // 39: nyala.v1.AlterTableRequest.AlterColumn
+	(*AlterTableRequest_Step)(nil),        // 40: nyala.v1.AlterTableRequest.Step
+	(Role)(0),                             // 41: nyala.v1.Role
+	(*Schema)(nil),                        // 42: nyala.v1.Schema
+	(*PartitionSchema)(nil),               // 43: nyala.v1.PartitionSchema
+	(*Partition)(nil),                     // 44: nyala.v1.Partition
+	(*ReplicaStatus)(nil),                 // 45: nyala.v1.ReplicaStatus
+	(*ColumnSchema)(nil),                  // 46: nyala.v1.ColumnSchema
 }
 var file_nyala_v1_master_proto_depIdxs = []int32{
-	29, // 0: nyala.v1.MasterInfo.role:type_name -> nyala.v1.Role
+	41, // 0: nyala.v1.MasterInfo.role:type_name -> nyala.v1.Role
 	1,  // 1: nyala.v1.GetClusterInfoResponse.masters:type_name -> nyala.v1.MasterInfo
-	30, // 2: nyala.v1.CreateTableRequest.schema:type_name -> nyala.v1.Schema
-	28, // 3: nyala.v1.CreateTableRequest.hash:type_name -> nyala.v1.CreateTableRequest.HashByName
-	4,  // 4: nyala.v1.IsCreateTableDoneRequest.table:type_name -> nyala.v1.TableIdentifier
-	4,  // 5: nyala.v1.DeleteTableRequest.table:type_name -> nyala.v1.TableIdentifier
-	0,  // 6: nyala.v1.TableInfo.state:type_name -> nyala.v1.TableState
-	12, // 7: nyala.v1.ListTablesResponse.tables:type_name -> nyala.v1.TableInfo
-	4,  // 8: nyala.v1.GetTableRequest.table:type_name -> nyala.v1.TableIdentifier
-	12, // 9: nyala.v1.GetTableResponse.table:type_name -> nyala.v1.TableInfo
-	30, // 10: nyala.v1.GetTableResponse.schema:type_name -> nyala.v1.Schema
-	31, // 11: nyala.v1.GetTableResponse.partition_schema:type_name -> nyala.v1.PartitionSchema
-	4,  // 12: nyala.v1.GetTableLocationsRequest.table:type_name -> nyala.v1.TableIdentifier
-	29, // 13: nyala.v1.ReplicaLocation.role:type_name -> nyala.v1.Role
-	32, // 14: nyala.v1.TabletLocations.partition:type_name -> nyala.v1.Partition
-	17, // 15: nyala.v1.TabletLocations.replicas:type_name -> nyala.v1.ReplicaLocation
-	18, // 16: nyala.v1.GetTableLocationsResponse.tablets:type_name -> nyala.v1.TabletLocations
-	21, // 17: nyala.v1.ListTabletServersResponse.servers:type_name -> nyala.v1.TabletServerInfo
-	33, // 18: nyala.v1.TabletReport.updated:type_name -> nyala.v1.ReplicaStatus
-	23, // 19: nyala.v1.TSHeartbeatRequest.registration:type_name -> nyala.v1.TSRegistration
-	24, // 20: nyala.v1.TSHeartbeatRequest.report:type_name -> nyala.v1.TabletReport
-	26, // 21: nyala.v1.TSHeartbeatResponse.servers:type_name -> nyala.v1.ServerAddress
-	2,  // 22: nyala.v1.MasterService.GetClusterInfo:input_type -> nyala.v1.GetClusterInfoRequest
-	5,  // 23: nyala.v1.MasterService.CreateTable:input_type -> nyala.v1.CreateTableRequest
-	7,  // 24: nyala.v1.MasterService.IsCreateTableDone:input_type -> nyala.v1.IsCreateTableDoneRequest
-	9,  // 25: nyala.v1.MasterService.DeleteTable:input_type -> nyala.v1.DeleteTableRequest
-	11, // 26: nyala.v1.MasterService.ListTables:input_type -> nyala.v1.ListTablesRequest
-	14, // 27: nyala.v1.MasterService.GetTable:input_type -> nyala.v1.GetTableRequest
-	16, // 28: nyala.v1.MasterService.GetTableLocations:input_type -> nyala.v1.GetTableLocationsRequest
-	20, // 29: nyala.v1.MasterService.ListTabletServers:input_type -> nyala.v1.ListTabletServersRequest
-	25, // 30: nyala.v1.MasterService.TSHeartbeat:input_type -> nyala.v1.TSHeartbeatRequest
-	3,  // 31: nyala.v1.MasterService.GetClusterInfo:output_type -> nyala.v1.GetClusterInfoResponse
-	6,  // 32: nyala.v1.MasterService.CreateTable:output_type -> nyala.v1.CreateTableResponse
-	8,  // 33: nyala.v1.MasterService.IsCreateTableDone:output_type -> nyala.v1.IsCreateTableDoneResponse
-	10, // 34: nyala.v1.MasterService.DeleteTable:output_type -> nyala.v1.DeleteTableResponse
-	13, // 35: nyala.v1.MasterService.ListTables:output_type -> nyala.v1.ListTablesResponse
-	15, // 36: nyala.v1.MasterService.GetTable:output_type -> nyala.v1.GetTableResponse
-	19, // 37: nyala.v1.MasterService.GetTableLocations:output_type -> nyala.v1.GetTableLocationsResponse
-	22, // 38: nyala.v1.MasterService.ListTabletServers:output_type -> nyala.v1.ListTabletServersResponse
-	27, // 39: nyala.v1.MasterService.TSHeartbeat:output_type -> nyala.v1.TSHeartbeatResponse
-	31, // [31:40] is the sub-list for method output_type
-	22, // [22:31] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	5,  // 2: nyala.v1.RangePartition.lower:type_name -> nyala.v1.RangeValue
+	5,  // 3: nyala.v1.RangePartition.upper:type_name -> nyala.v1.RangeValue
+	36, // 4: nyala.v1.RangePartition.hash:type_name -> nyala.v1.CreateTableRequest.HashByName
+	5,  // 5: nyala.v1.RangeSplit.values:type_name -> nyala.v1.RangeValue
+	42, // 6: nyala.v1.CreateTableRequest.schema:type_name -> nyala.v1.Schema
+	36, // 7: nyala.v1.CreateTableRequest.hash:type_name -> nyala.v1.CreateTableRequest.HashByName
+	7,  // 8: nyala.v1.CreateTableRequest.range_columns:type_name -> nyala.v1.RangeColumns
+	6,  // 9: nyala.v1.CreateTableRequest.ranges:type_name -> nyala.v1.RangePartition
+	8,  // 10: nyala.v1.CreateTableRequest.splits:type_name -> nyala.v1.RangeSplit
+	4,  // 11: nyala.v1.IsCreateTableDoneRequest.table:type_name -> nyala.v1.TableIdentifier
+	4,  // 12: nyala.v1.DeleteTableRequest.table:type_name -> nyala.v1.TableIdentifier
+	4,  // 13: nyala.v1.AlterTableRequest.table:type_name -> nyala.v1.TableIdentifier
+	40, // 14: nyala.v1.AlterTableRequest.steps:type_name -> nyala.v1.AlterTableRequest.Step
+	4,  // 15: nyala.v1.IsAlterTableDoneRequest.table:type_name -> nyala.v1.TableIdentifier
+	0,  // 16: nyala.v1.TableInfo.state:type_name -> nyala.v1.TableState
+	20, // 17: nyala.v1.ListTablesResponse.tables:type_name -> nyala.v1.TableInfo
+	4,  // 18: nyala.v1.GetTableRequest.table:type_name -> nyala.v1.TableIdentifier
+	20, // 19: nyala.v1.GetTableResponse.table:type_name -> nyala.v1.TableInfo
+	42, // 20: nyala.v1.GetTableResponse.schema:type_name -> nyala.v1.Schema
+	43, // 21: nyala.v1.GetTableResponse.partition_schema:type_name -> nyala.v1.PartitionSchema
+	4,  // 22: nyala.v1.GetTableLocationsRequest.table:type_name -> nyala.v1.TableIdentifier
+	41, // 23: nyala.v1.ReplicaLocation.role:type_name -> nyala.v1.Role
+	44, // 24: nyala.v1.TabletLocations.partition:type_name -> nyala.v1.Partition
+	25, // 25: nyala.v1.TabletLocations.replicas:type_name -> nyala.v1.ReplicaLocation
+	26, // 26: nyala.v1.GetTableLocationsResponse.tablets:type_name -> nyala.v1.TabletLocations
+	43, // 27: nyala.v1.GetTableLocationsResponse.partition_schema:type_name -> nyala.v1.PartitionSchema
+	29, // 28: nyala.v1.ListTabletServersResponse.servers:type_name -> nyala.v1.TabletServerInfo
+	45, // 29: nyala.v1.TabletReport.updated:type_name -> nyala.v1.ReplicaStatus
+	31, // 30: nyala.v1.TSHeartbeatRequest.registration:type_name -> nyala.v1.TSRegistration
+	32, // 31: nyala.v1.TSHeartbeatRequest.report:type_name -> nyala.v1.TabletReport
+	34, // 32: nyala.v1.TSHeartbeatResponse.servers:type_name -> nyala.v1.ServerAddress
+	46, // 33: nyala.v1.AlterTableRequest.AddColumn.column:type_name -> nyala.v1.ColumnSchema
+	37, // 34: nyala.v1.AlterTableRequest.Step.add_column:type_name -> nyala.v1.AlterTableRequest.AddColumn
+	38, // 35: nyala.v1.AlterTableRequest.Step.drop_column:type_name -> nyala.v1.AlterTableRequest.DropColumn
+	39, // 36: nyala.v1.AlterTableRequest.Step.alter_column:type_name -> nyala.v1.AlterTableRequest.AlterColumn
+	6,  // 37: nyala.v1.AlterTableRequest.Step.add_range:type_name -> nyala.v1.RangePartition
+	6,  // 38: nyala.v1.AlterTableRequest.Step.drop_range:type_name -> nyala.v1.RangePartition
+	2,  // 39: nyala.v1.MasterService.GetClusterInfo:input_type -> nyala.v1.GetClusterInfoRequest
+	9,  // 40: nyala.v1.MasterService.CreateTable:input_type -> nyala.v1.CreateTableRequest
+	11, // 41: nyala.v1.MasterService.IsCreateTableDone:input_type -> nyala.v1.IsCreateTableDoneRequest
+	13, // 42: nyala.v1.MasterService.DeleteTable:input_type -> nyala.v1.DeleteTableRequest
+	15, // 43: nyala.v1.MasterService.AlterTable:input_type -> nyala.v1.AlterTableRequest
+	17, // 44: nyala.v1.MasterService.IsAlterTableDone:input_type -> nyala.v1.IsAlterTableDoneRequest
+	19, // 45: nyala.v1.MasterService.ListTables:input_type -> nyala.v1.ListTablesRequest
+	22, // 46: nyala.v1.MasterService.GetTable:input_type -> nyala.v1.GetTableRequest
+	24, // 47: nyala.v1.MasterService.GetTableLocations:input_type -> nyala.v1.GetTableLocationsRequest
+	28, // 48: nyala.v1.MasterService.ListTabletServers:input_type -> nyala.v1.ListTabletServersRequest
+	33, // 49: nyala.v1.MasterService.TSHeartbeat:input_type -> nyala.v1.TSHeartbeatRequest
+	3,  // 50: nyala.v1.MasterService.GetClusterInfo:output_type -> nyala.v1.GetClusterInfoResponse
+	10, // 51: nyala.v1.MasterService.CreateTable:output_type -> nyala.v1.CreateTableResponse
+	12, // 52: nyala.v1.MasterService.IsCreateTableDone:output_type -> nyala.v1.IsCreateTableDoneResponse
+	14, // 53: nyala.v1.MasterService.DeleteTable:output_type -> nyala.v1.DeleteTableResponse
+	16, // 54: nyala.v1.MasterService.AlterTable:output_type -> nyala.v1.AlterTableResponse
+	18, // 55: nyala.v1.MasterService.IsAlterTableDone:output_type -> nyala.v1.IsAlterTableDoneResponse
+	21, // 56: nyala.v1.MasterService.ListTables:output_type -> nyala.v1.ListTablesResponse
+	23, // 57: nyala.v1.MasterService.GetTable:output_type -> nyala.v1.GetTableResponse
+	27, // 58: nyala.v1.MasterService.GetTableLocations:output_type -> nyala.v1.GetTableLocationsResponse
+	30, // 59: nyala.v1.MasterService.ListTabletServers:output_type -> nyala.v1.ListTabletServersResponse
+	35, // 60: nyala.v1.MasterService.TSHeartbeat:output_type -> nyala.v1.TSHeartbeatResponse
+	50, // [50:61] is the sub-list for method output_type
+	39, // [39:50] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_master_proto_init() }
@@ -1966,13 +2883,23 @@ func file_nyala_v1_master_proto_init() {
 	}
 	file_nyala_v1_common_proto_init()
 	file_nyala_v1_tserver_proto_init()
+	file_nyala_v1_master_proto_msgTypes[4].OneofWrappers = []any{}
+	file_nyala_v1_master_proto_msgTypes[38].OneofWrappers = []any{}
+	file_nyala_v1_master_proto_msgTypes[39].OneofWrappers = []any{
+		(*AlterTableRequest_Step_RenameTable)(nil),
+		(*AlterTableRequest_Step_AddColumn)(nil),
+		(*AlterTableRequest_Step_DropColumn)(nil),
+		(*AlterTableRequest_Step_AlterColumn)(nil),
+		(*AlterTableRequest_Step_AddRange)(nil),
+		(*AlterTableRequest_Step_DropRange)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_master_proto_rawDesc), len(file_nyala_v1_master_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,8 @@ const (
 	MasterService_CreateTable_FullMethodName       = "/nyala.v1.MasterService/CreateTable"
 	MasterService_IsCreateTableDone_FullMethodName = "/nyala.v1.MasterService/IsCreateTableDone"
 	MasterService_DeleteTable_FullMethodName       = "/nyala.v1.MasterService/DeleteTable"
+	MasterService_AlterTable_FullMethodName        = "/nyala.v1.MasterService/AlterTable"
+	MasterService_IsAlterTableDone_FullMethodName  = "/nyala.v1.MasterService/IsAlterTableDone"
 	MasterService_ListTables_FullMethodName        = "/nyala.v1.MasterService/ListTables"
 	MasterService_GetTable_FullMethodName          = "/nyala.v1.MasterService/GetTable"
 	MasterService_GetTableLocations_FullMethodName = "/nyala.v1.MasterService/GetTableLocations"
@@ -40,6 +42,8 @@ type MasterServiceClient interface {
 	CreateTable(ctx context.Context, in *CreateTableRequest, opts ...grpc.CallOption) (*CreateTableResponse, error)
 	IsCreateTableDone(ctx context.Context, in *IsCreateTableDoneRequest, opts ...grpc.CallOption) (*IsCreateTableDoneResponse, error)
 	DeleteTable(ctx context.Context, in *DeleteTableRequest, opts ...grpc.CallOption) (*DeleteTableResponse, error)
+	AlterTable(ctx context.Context, in *AlterTableRequest, opts ...grpc.CallOption) (*AlterTableResponse, error)
+	IsAlterTableDone(ctx context.Context, in *IsAlterTableDoneRequest, opts ...grpc.CallOption) (*IsAlterTableDoneResponse, error)
 	ListTables(ctx context.Context, in *ListTablesRequest, opts ...grpc.CallOption) (*ListTablesResponse, error)
 	GetTable(ctx context.Context, in *GetTableRequest, opts ...grpc.CallOption) (*GetTableResponse, error)
 	GetTableLocations(ctx context.Context, in *GetTableLocationsRequest, opts ...grpc.CallOption) (*GetTableLocationsResponse, error)
@@ -89,6 +93,26 @@ func (c *masterServiceClient) DeleteTable(ctx context.Context, in *DeleteTableRe
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteTableResponse)
 	err := c.cc.Invoke(ctx, MasterService_DeleteTable_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *masterServiceClient) AlterTable(ctx context.Context, in *AlterTableRequest, opts ...grpc.CallOption) (*AlterTableResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AlterTableResponse)
+	err := c.cc.Invoke(ctx, MasterService_AlterTable_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *masterServiceClient) IsAlterTableDone(ctx context.Context, in *IsAlterTableDoneRequest, opts ...grpc.CallOption) (*IsAlterTableDoneResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(IsAlterTableDoneResponse)
+	err := c.cc.Invoke(ctx, MasterService_IsAlterTableDone_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +179,8 @@ type MasterServiceServer interface {
 	CreateTable(context.Context, *CreateTableRequest) (*CreateTableResponse, error)
 	IsCreateTableDone(context.Context, *IsCreateTableDoneRequest) (*IsCreateTableDoneResponse, error)
 	DeleteTable(context.Context, *DeleteTableRequest) (*DeleteTableResponse, error)
+	AlterTable(context.Context, *AlterTableRequest) (*AlterTableResponse, error)
+	IsAlterTableDone(context.Context, *IsAlterTableDoneRequest) (*IsAlterTableDoneResponse, error)
 	ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error)
 	GetTable(context.Context, *GetTableRequest) (*GetTableResponse, error)
 	GetTableLocations(context.Context, *GetTableLocationsRequest) (*GetTableLocationsResponse, error)
@@ -181,6 +207,12 @@ func (UnimplementedMasterServiceServer) IsCreateTableDone(context.Context, *IsCr
 }
 func (UnimplementedMasterServiceServer) DeleteTable(context.Context, *DeleteTableRequest) (*DeleteTableResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTable not implemented")
+}
+func (UnimplementedMasterServiceServer) AlterTable(context.Context, *AlterTableRequest) (*AlterTableResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AlterTable not implemented")
+}
+func (UnimplementedMasterServiceServer) IsAlterTableDone(context.Context, *IsAlterTableDoneRequest) (*IsAlterTableDoneResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method IsAlterTableDone not implemented")
 }
 func (UnimplementedMasterServiceServer) ListTables(context.Context, *ListTablesRequest) (*ListTablesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTables not implemented")
@@ -286,6 +318,42 @@ func _MasterService_DeleteTable_Handler(srv interface{}, ctx context.Context, de
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MasterServiceServer).DeleteTable(ctx, req.(*DeleteTableRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MasterService_AlterTable_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AlterTableRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MasterServiceServer).AlterTable(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MasterService_AlterTable_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MasterServiceServer).AlterTable(ctx, req.(*AlterTableRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MasterService_IsAlterTableDone_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(IsAlterTableDoneRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MasterServiceServer).IsAlterTableDone(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MasterService_IsAlterTableDone_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MasterServiceServer).IsAlterTableDone(ctx, req.(*IsAlterTableDoneRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -402,6 +470,14 @@ var MasterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTable",
 			Handler:    _MasterService_DeleteTable_Handler,
+		},
+		{
+			MethodName: "AlterTable",
+			Handler:    _MasterService_AlterTable_Handler,
+		},
+		{
+			MethodName: "IsAlterTableDone",
+			Handler:    _MasterService_IsAlterTableDone_Handler,
 		},
 		{
 			MethodName: "ListTables",

@@ -149,6 +149,51 @@ func (x *WriteOp) GetRememberClientsUsec() uint64 {
 	return 0
 }
 
+// AlterOp is the payload of a log entry of kind "alter": from it on the tablet has this version of the table's schema.
+type AlterOp struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Schema        *Schema                `protobuf:"bytes,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterOp) Reset() {
+	*x = AlterOp{}
+	mi := &file_nyala_v1_storage_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterOp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterOp) ProtoMessage() {}
+
+func (x *AlterOp) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_storage_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterOp.ProtoReflect.Descriptor instead.
+func (*AlterOp) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AlterOp) GetSchema() *Schema {
+	if x != nil {
+		return x.Schema
+	}
+	return nil
+}
+
 // StoredRequestId is a RequestId as the log holds it.
 type StoredRequestId struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
@@ -161,7 +206,7 @@ type StoredRequestId struct {
 
 func (x *StoredRequestId) Reset() {
 	*x = StoredRequestId{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[1]
+	mi := &file_nyala_v1_storage_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +218,7 @@ func (x *StoredRequestId) String() string {
 func (*StoredRequestId) ProtoMessage() {}
 
 func (x *StoredRequestId) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[1]
+	mi := &file_nyala_v1_storage_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +231,7 @@ func (x *StoredRequestId) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredRequestId.ProtoReflect.Descriptor instead.
 func (*StoredRequestId) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{1}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *StoredRequestId) GetClientId() []byte {
@@ -228,7 +273,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[2]
+	mi := &file_nyala_v1_storage_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -240,7 +285,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[2]
+	mi := &file_nyala_v1_storage_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -253,7 +298,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{2}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ReplicaRecord) GetTabletId() string {
@@ -323,7 +368,7 @@ type KnownServers struct {
 
 func (x *KnownServers) Reset() {
 	*x = KnownServers{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[3]
+	mi := &file_nyala_v1_storage_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -335,7 +380,7 @@ func (x *KnownServers) String() string {
 func (*KnownServers) ProtoMessage() {}
 
 func (x *KnownServers) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[3]
+	mi := &file_nyala_v1_storage_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -348,7 +393,7 @@ func (x *KnownServers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownServers.ProtoReflect.Descriptor instead.
 func (*KnownServers) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{3}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *KnownServers) GetServers() []*ServerAddress {
@@ -370,13 +415,19 @@ type CatalogTable struct {
 	CreatedUsec     int64                  `protobuf:"varint,7,opt,name=created_usec,json=createdUsec,proto3" json:"created_usec,omitempty"`
 	// Every replica has been made on its server once: one that a server has no more is lost, and is not made anew under its id.
 	AllReplicasMade bool `protobuf:"varint,8,opt,name=all_replicas_made,json=allReplicasMade,proto3" json:"all_replicas_made,omitempty"`
+	// The schema that clients are told of while some tablet doesn't have the latest one; absent: all have it.
+	AppliedSchema *Schema `protobuf:"bytes,9,opt,name=applied_schema,json=appliedSchema,proto3" json:"applied_schema,omitempty"`
+	// Rises with each change of the ranges.
+	PartitionVersion uint64 `protobuf:"varint,10,opt,name=partition_version,json=partitionVersion,proto3" json:"partition_version,omitempty"`
+	// Of the latest changes, so that one that is sent again isn't made again.
+	AlterRequestIds [][]byte `protobuf:"bytes,11,rep,name=alter_request_ids,json=alterRequestIds,proto3" json:"alter_request_ids,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CatalogTable) Reset() {
 	*x = CatalogTable{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[4]
+	mi := &file_nyala_v1_storage_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +439,7 @@ func (x *CatalogTable) String() string {
 func (*CatalogTable) ProtoMessage() {}
 
 func (x *CatalogTable) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[4]
+	mi := &file_nyala_v1_storage_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +452,7 @@ func (x *CatalogTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogTable.ProtoReflect.Descriptor instead.
 func (*CatalogTable) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{4}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CatalogTable) GetName() string {
@@ -460,20 +511,44 @@ func (x *CatalogTable) GetAllReplicasMade() bool {
 	return false
 }
 
+func (x *CatalogTable) GetAppliedSchema() *Schema {
+	if x != nil {
+		return x.AppliedSchema
+	}
+	return nil
+}
+
+func (x *CatalogTable) GetPartitionVersion() uint64 {
+	if x != nil {
+		return x.PartitionVersion
+	}
+	return 0
+}
+
+func (x *CatalogTable) GetAlterRequestIds() [][]byte {
+	if x != nil {
+		return x.AlterRequestIds
+	}
+	return nil
+}
+
 type CatalogTablet struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TableId       string                 `protobuf:"bytes,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
-	Partition     *Partition             `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
-	Config        *RaftConfig            `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
-	ConfigTerm    uint64                 `protobuf:"varint,4,opt,name=config_term,json=configTerm,proto3" json:"config_term,omitempty"`
-	Deleted       bool                   `protobuf:"varint,5,opt,name=deleted,proto3" json:"deleted,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	TableId    string                 `protobuf:"bytes,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
+	Partition  *Partition             `protobuf:"bytes,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Config     *RaftConfig            `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
+	ConfigTerm uint64                 `protobuf:"varint,4,opt,name=config_term,json=configTerm,proto3" json:"config_term,omitempty"`
+	Deleted    bool                   `protobuf:"varint,5,opt,name=deleted,proto3" json:"deleted,omitempty"` // its range was dropped
+	// It was added to a table that was there: whether all its replicas have been made is said here, not by the table.
+	Added           bool `protobuf:"varint,6,opt,name=added,proto3" json:"added,omitempty"`
+	AllReplicasMade bool `protobuf:"varint,7,opt,name=all_replicas_made,json=allReplicasMade,proto3" json:"all_replicas_made,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CatalogTablet) Reset() {
 	*x = CatalogTablet{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[5]
+	mi := &file_nyala_v1_storage_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -485,7 +560,7 @@ func (x *CatalogTablet) String() string {
 func (*CatalogTablet) ProtoMessage() {}
 
 func (x *CatalogTablet) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[5]
+	mi := &file_nyala_v1_storage_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -498,7 +573,7 @@ func (x *CatalogTablet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogTablet.ProtoReflect.Descriptor instead.
 func (*CatalogTablet) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{5}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CatalogTablet) GetTableId() string {
@@ -536,6 +611,20 @@ func (x *CatalogTablet) GetDeleted() bool {
 	return false
 }
 
+func (x *CatalogTablet) GetAdded() bool {
+	if x != nil {
+		return x.Added
+	}
+	return false
+}
+
+func (x *CatalogTablet) GetAllReplicasMade() bool {
+	if x != nil {
+		return x.AllReplicasMade
+	}
+	return false
+}
+
 // CatalogCluster is the row that names the cluster.
 type CatalogCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -546,7 +635,7 @@ type CatalogCluster struct {
 
 func (x *CatalogCluster) Reset() {
 	*x = CatalogCluster{}
-	mi := &file_nyala_v1_storage_proto_msgTypes[6]
+	mi := &file_nyala_v1_storage_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -558,7 +647,7 @@ func (x *CatalogCluster) String() string {
 func (*CatalogCluster) ProtoMessage() {}
 
 func (x *CatalogCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_storage_proto_msgTypes[6]
+	mi := &file_nyala_v1_storage_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -571,7 +660,7 @@ func (x *CatalogCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CatalogCluster.ProtoReflect.Descriptor instead.
 func (*CatalogCluster) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{6}
+	return file_nyala_v1_storage_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CatalogCluster) GetClusterId() string {
@@ -592,7 +681,9 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\v2\x19.nyala.v1.StoredRequestIdR\trequestId\x126\n" +
 	"\x17remember_responses_usec\x18\x04 \x01(\x04R\x15rememberResponsesUsec\x122\n" +
-	"\x15remember_clients_usec\x18\x05 \x01(\x04R\x13rememberClientsUsec\"|\n" +
+	"\x15remember_clients_usec\x18\x05 \x01(\x04R\x13rememberClientsUsec\"3\n" +
+	"\aAlterOp\x12(\n" +
+	"\x06schema\x18\x01 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\"|\n" +
 	"\x0fStoredRequestId\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\fR\bclientId\x12\x15\n" +
 	"\x06seq_no\x18\x02 \x01(\x04R\x05seqNo\x125\n" +
@@ -609,7 +700,7 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"replica_id\x18\b \x01(\x04R\treplicaId\"A\n" +
 	"\fKnownServers\x121\n" +
-	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xd6\x02\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xe8\x03\n" +
 	"\fCatalogTable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12D\n" +
@@ -619,14 +710,20 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x06 \x01(\fR\trequestId\x12!\n" +
 	"\fcreated_usec\x18\a \x01(\x03R\vcreatedUsec\x12*\n" +
-	"\x11all_replicas_made\x18\b \x01(\bR\x0fallReplicasMade\"\xc6\x01\n" +
+	"\x11all_replicas_made\x18\b \x01(\bR\x0fallReplicasMade\x127\n" +
+	"\x0eapplied_schema\x18\t \x01(\v2\x10.nyala.v1.SchemaR\rappliedSchema\x12+\n" +
+	"\x11partition_version\x18\n" +
+	" \x01(\x04R\x10partitionVersion\x12*\n" +
+	"\x11alter_request_ids\x18\v \x03(\fR\x0falterRequestIds\"\x88\x02\n" +
 	"\rCatalogTablet\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\tR\atableId\x121\n" +
 	"\tpartition\x18\x02 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12,\n" +
 	"\x06config\x18\x03 \x01(\v2\x14.nyala.v1.RaftConfigR\x06config\x12\x1f\n" +
 	"\vconfig_term\x18\x04 \x01(\x04R\n" +
 	"configTerm\x12\x18\n" +
-	"\adeleted\x18\x05 \x01(\bR\adeleted\"/\n" +
+	"\adeleted\x18\x05 \x01(\bR\adeleted\x12\x14\n" +
+	"\x05added\x18\x06 \x01(\bR\x05added\x12*\n" +
+	"\x11all_replicas_made\x18\a \x01(\bR\x0fallReplicasMade\"/\n" +
 	"\x0eCatalogCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId*z\n" +
@@ -648,41 +745,44 @@ func file_nyala_v1_storage_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_storage_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_nyala_v1_storage_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_nyala_v1_storage_proto_goTypes = []any{
 	(CatalogTableState)(0),  // 0: nyala.v1.CatalogTableState
 	(*WriteOp)(nil),         // 1: nyala.v1.WriteOp
-	(*StoredRequestId)(nil), // 2: nyala.v1.StoredRequestId
-	(*ReplicaRecord)(nil),   // 3: nyala.v1.ReplicaRecord
-	(*KnownServers)(nil),    // 4: nyala.v1.KnownServers
-	(*CatalogTable)(nil),    // 5: nyala.v1.CatalogTable
-	(*CatalogTablet)(nil),   // 6: nyala.v1.CatalogTablet
-	(*CatalogCluster)(nil),  // 7: nyala.v1.CatalogCluster
-	(*RowOperations)(nil),   // 8: nyala.v1.RowOperations
-	(*Schema)(nil),          // 9: nyala.v1.Schema
-	(*PartitionSchema)(nil), // 10: nyala.v1.PartitionSchema
-	(*Partition)(nil),       // 11: nyala.v1.Partition
-	(*RaftConfig)(nil),      // 12: nyala.v1.RaftConfig
-	(*ServerAddress)(nil),   // 13: nyala.v1.ServerAddress
+	(*AlterOp)(nil),         // 2: nyala.v1.AlterOp
+	(*StoredRequestId)(nil), // 3: nyala.v1.StoredRequestId
+	(*ReplicaRecord)(nil),   // 4: nyala.v1.ReplicaRecord
+	(*KnownServers)(nil),    // 5: nyala.v1.KnownServers
+	(*CatalogTable)(nil),    // 6: nyala.v1.CatalogTable
+	(*CatalogTablet)(nil),   // 7: nyala.v1.CatalogTablet
+	(*CatalogCluster)(nil),  // 8: nyala.v1.CatalogCluster
+	(*RowOperations)(nil),   // 9: nyala.v1.RowOperations
+	(*Schema)(nil),          // 10: nyala.v1.Schema
+	(*PartitionSchema)(nil), // 11: nyala.v1.PartitionSchema
+	(*Partition)(nil),       // 12: nyala.v1.Partition
+	(*RaftConfig)(nil),      // 13: nyala.v1.RaftConfig
+	(*ServerAddress)(nil),   // 14: nyala.v1.ServerAddress
 }
 var file_nyala_v1_storage_proto_depIdxs = []int32{
-	8,  // 0: nyala.v1.WriteOp.row_operations:type_name -> nyala.v1.RowOperations
-	2,  // 1: nyala.v1.WriteOp.request_id:type_name -> nyala.v1.StoredRequestId
-	9,  // 2: nyala.v1.ReplicaRecord.schema:type_name -> nyala.v1.Schema
-	10, // 3: nyala.v1.ReplicaRecord.partition_schema:type_name -> nyala.v1.PartitionSchema
-	11, // 4: nyala.v1.ReplicaRecord.partition:type_name -> nyala.v1.Partition
-	12, // 5: nyala.v1.ReplicaRecord.config:type_name -> nyala.v1.RaftConfig
-	13, // 6: nyala.v1.KnownServers.servers:type_name -> nyala.v1.ServerAddress
-	9,  // 7: nyala.v1.CatalogTable.schema:type_name -> nyala.v1.Schema
-	10, // 8: nyala.v1.CatalogTable.partition_schema:type_name -> nyala.v1.PartitionSchema
-	0,  // 9: nyala.v1.CatalogTable.state:type_name -> nyala.v1.CatalogTableState
-	11, // 10: nyala.v1.CatalogTablet.partition:type_name -> nyala.v1.Partition
-	12, // 11: nyala.v1.CatalogTablet.config:type_name -> nyala.v1.RaftConfig
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	9,  // 0: nyala.v1.WriteOp.row_operations:type_name -> nyala.v1.RowOperations
+	3,  // 1: nyala.v1.WriteOp.request_id:type_name -> nyala.v1.StoredRequestId
+	10, // 2: nyala.v1.AlterOp.schema:type_name -> nyala.v1.Schema
+	10, // 3: nyala.v1.ReplicaRecord.schema:type_name -> nyala.v1.Schema
+	11, // 4: nyala.v1.ReplicaRecord.partition_schema:type_name -> nyala.v1.PartitionSchema
+	12, // 5: nyala.v1.ReplicaRecord.partition:type_name -> nyala.v1.Partition
+	13, // 6: nyala.v1.ReplicaRecord.config:type_name -> nyala.v1.RaftConfig
+	14, // 7: nyala.v1.KnownServers.servers:type_name -> nyala.v1.ServerAddress
+	10, // 8: nyala.v1.CatalogTable.schema:type_name -> nyala.v1.Schema
+	11, // 9: nyala.v1.CatalogTable.partition_schema:type_name -> nyala.v1.PartitionSchema
+	0,  // 10: nyala.v1.CatalogTable.state:type_name -> nyala.v1.CatalogTableState
+	10, // 11: nyala.v1.CatalogTable.applied_schema:type_name -> nyala.v1.Schema
+	12, // 12: nyala.v1.CatalogTablet.partition:type_name -> nyala.v1.Partition
+	13, // 13: nyala.v1.CatalogTablet.config:type_name -> nyala.v1.RaftConfig
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_storage_proto_init() }
@@ -698,7 +798,7 @@ func file_nyala_v1_storage_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_storage_proto_rawDesc), len(file_nyala_v1_storage_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -998,6 +998,111 @@ func (*DeleteTabletResponse) Descriptor() ([]byte, []int) {
 	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{12}
 }
 
+// AlterTabletRequest gives a tablet a later version of its table's schema. Only its leader takes it.
+type AlterTabletRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DestServerId  string                 `protobuf:"bytes,1,opt,name=dest_server_id,json=destServerId,proto3" json:"dest_server_id,omitempty"`
+	TabletId      string                 `protobuf:"bytes,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	Schema        *Schema                `protobuf:"bytes,3,opt,name=schema,proto3" json:"schema,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTabletRequest) Reset() {
+	*x = AlterTabletRequest{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTabletRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTabletRequest) ProtoMessage() {}
+
+func (x *AlterTabletRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTabletRequest.ProtoReflect.Descriptor instead.
+func (*AlterTabletRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *AlterTabletRequest) GetDestServerId() string {
+	if x != nil {
+		return x.DestServerId
+	}
+	return ""
+}
+
+func (x *AlterTabletRequest) GetTabletId() string {
+	if x != nil {
+		return x.TabletId
+	}
+	return ""
+}
+
+func (x *AlterTabletRequest) GetSchema() *Schema {
+	if x != nil {
+		return x.Schema
+	}
+	return nil
+}
+
+type AlterTabletResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SchemaVersion uint32                 `protobuf:"varint,1,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"` // that the tablet has now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AlterTabletResponse) Reset() {
+	*x = AlterTabletResponse{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AlterTabletResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AlterTabletResponse) ProtoMessage() {}
+
+func (x *AlterTabletResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AlterTabletResponse.ProtoReflect.Descriptor instead.
+func (*AlterTabletResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *AlterTabletResponse) GetSchemaVersion() uint32 {
+	if x != nil {
+		return x.SchemaVersion
+	}
+	return 0
+}
+
 // ReplicaStatus is one replica as its server sees it.
 type ReplicaStatus struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -1026,7 +1131,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1038,7 +1143,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1051,7 +1156,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{13}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReplicaStatus) GetTabletId() string {
@@ -1189,7 +1294,7 @@ type ListTabletsRequest struct {
 
 func (x *ListTabletsRequest) Reset() {
 	*x = ListTabletsRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1306,7 @@ func (x *ListTabletsRequest) String() string {
 func (*ListTabletsRequest) ProtoMessage() {}
 
 func (x *ListTabletsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1319,7 @@ func (x *ListTabletsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTabletsRequest.ProtoReflect.Descriptor instead.
 func (*ListTabletsRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{14}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListTabletsRequest) GetTabletIds() []string {
@@ -1233,7 +1338,7 @@ type ListTabletsResponse struct {
 
 func (x *ListTabletsResponse) Reset() {
 	*x = ListTabletsResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1350,7 @@ func (x *ListTabletsResponse) String() string {
 func (*ListTabletsResponse) ProtoMessage() {}
 
 func (x *ListTabletsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1363,7 @@ func (x *ListTabletsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTabletsResponse.ProtoReflect.Descriptor instead.
 func (*ListTabletsResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{15}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListTabletsResponse) GetReplicas() []*ReplicaStatus {
@@ -1279,7 +1384,7 @@ type LeaderStepDownRequest struct {
 
 func (x *LeaderStepDownRequest) Reset() {
 	*x = LeaderStepDownRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1396,7 @@ func (x *LeaderStepDownRequest) String() string {
 func (*LeaderStepDownRequest) ProtoMessage() {}
 
 func (x *LeaderStepDownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1409,7 @@ func (x *LeaderStepDownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderStepDownRequest.ProtoReflect.Descriptor instead.
 func (*LeaderStepDownRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{16}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *LeaderStepDownRequest) GetDestServerId() string {
@@ -1336,7 +1441,7 @@ type LeaderStepDownResponse struct {
 
 func (x *LeaderStepDownResponse) Reset() {
 	*x = LeaderStepDownResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1453,7 @@ func (x *LeaderStepDownResponse) String() string {
 func (*LeaderStepDownResponse) ProtoMessage() {}
 
 func (x *LeaderStepDownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1466,7 @@ func (x *LeaderStepDownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderStepDownResponse.ProtoReflect.Descriptor instead.
 func (*LeaderStepDownResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{17}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{19}
 }
 
 type ChangeConfigRequest struct {
@@ -1381,7 +1486,7 @@ type ChangeConfigRequest struct {
 
 func (x *ChangeConfigRequest) Reset() {
 	*x = ChangeConfigRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1498,7 @@ func (x *ChangeConfigRequest) String() string {
 func (*ChangeConfigRequest) ProtoMessage() {}
 
 func (x *ChangeConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1511,7 @@ func (x *ChangeConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeConfigRequest.ProtoReflect.Descriptor instead.
 func (*ChangeConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{18}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ChangeConfigRequest) GetDestServerId() string {
@@ -1461,7 +1566,7 @@ type ChangeConfigResponse struct {
 
 func (x *ChangeConfigResponse) Reset() {
 	*x = ChangeConfigResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1578,7 @@ func (x *ChangeConfigResponse) String() string {
 func (*ChangeConfigResponse) ProtoMessage() {}
 
 func (x *ChangeConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1591,7 @@ func (x *ChangeConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeConfigResponse.ProtoReflect.Descriptor instead.
 func (*ChangeConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{19}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ChangeConfigResponse) GetConfig() *RaftConfig {
@@ -1580,7 +1685,13 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x04 \x01(\x04R\treplicaId\"\x16\n" +
-	"\x14DeleteTabletResponse\"\x81\x05\n" +
+	"\x14DeleteTabletResponse\"\x81\x01\n" +
+	"\x12AlterTabletRequest\x12$\n" +
+	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12\x1b\n" +
+	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12(\n" +
+	"\x06schema\x18\x03 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\"<\n" +
+	"\x13AlterTabletResponse\x12%\n" +
+	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\"\x81\x05\n" +
 	"\rReplicaStatus\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\tR\atableId\x12\x1d\n" +
@@ -1635,10 +1746,11 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\rTabletService\x128\n" +
 	"\x05Write\x12\x16.nyala.v1.WriteRequest\x1a\x17.nyala.v1.WriteResponse\x125\n" +
 	"\x04Scan\x12\x15.nyala.v1.ScanRequest\x1a\x16.nyala.v1.ScanResponse\x12Y\n" +
-	"\x10ScannerKeepAlive\x12!.nyala.v1.ScannerKeepAliveRequest\x1a\".nyala.v1.ScannerKeepAliveResponse2\xa2\x03\n" +
+	"\x10ScannerKeepAlive\x12!.nyala.v1.ScannerKeepAliveRequest\x1a\".nyala.v1.ScannerKeepAliveResponse2\xee\x03\n" +
 	"\x12TabletAdminService\x12M\n" +
 	"\fCreateTablet\x12\x1d.nyala.v1.CreateTabletRequest\x1a\x1e.nyala.v1.CreateTabletResponse\x12M\n" +
 	"\fDeleteTablet\x12\x1d.nyala.v1.DeleteTabletRequest\x1a\x1e.nyala.v1.DeleteTabletResponse\x12J\n" +
+	"\vAlterTablet\x12\x1c.nyala.v1.AlterTabletRequest\x1a\x1d.nyala.v1.AlterTabletResponse\x12J\n" +
 	"\vListTablets\x12\x1c.nyala.v1.ListTabletsRequest\x1a\x1d.nyala.v1.ListTabletsResponse\x12S\n" +
 	"\x0eLeaderStepDown\x12\x1f.nyala.v1.LeaderStepDownRequest\x1a .nyala.v1.LeaderStepDownResponse\x12M\n" +
 	"\fChangeConfig\x12\x1d.nyala.v1.ChangeConfigRequest\x1a\x1e.nyala.v1.ChangeConfigResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
@@ -1656,7 +1768,7 @@ func file_nyala_v1_tserver_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_tserver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_nyala_v1_tserver_proto_goTypes = []any{
 	(TabletState)(0),                 // 0: nyala.v1.TabletState
 	(*RequestId)(nil),                // 1: nyala.v1.RequestId
@@ -1672,64 +1784,69 @@ var file_nyala_v1_tserver_proto_goTypes = []any{
 	(*CreateTabletResponse)(nil),     // 11: nyala.v1.CreateTabletResponse
 	(*DeleteTabletRequest)(nil),      // 12: nyala.v1.DeleteTabletRequest
 	(*DeleteTabletResponse)(nil),     // 13: nyala.v1.DeleteTabletResponse
-	(*ReplicaStatus)(nil),            // 14: nyala.v1.ReplicaStatus
-	(*ListTabletsRequest)(nil),       // 15: nyala.v1.ListTabletsRequest
-	(*ListTabletsResponse)(nil),      // 16: nyala.v1.ListTabletsResponse
-	(*LeaderStepDownRequest)(nil),    // 17: nyala.v1.LeaderStepDownRequest
-	(*LeaderStepDownResponse)(nil),   // 18: nyala.v1.LeaderStepDownResponse
-	(*ChangeConfigRequest)(nil),      // 19: nyala.v1.ChangeConfigRequest
-	(*ChangeConfigResponse)(nil),     // 20: nyala.v1.ChangeConfigResponse
-	(*RowOperations)(nil),            // 21: nyala.v1.RowOperations
-	(ErrorCode)(0),                   // 22: nyala.v1.ErrorCode
-	(*Predicate)(nil),                // 23: nyala.v1.Predicate
-	(ReadMode)(0),                    // 24: nyala.v1.ReadMode
-	(*Schema)(nil),                   // 25: nyala.v1.Schema
-	(*PartitionSchema)(nil),          // 26: nyala.v1.PartitionSchema
-	(*Partition)(nil),                // 27: nyala.v1.Partition
-	(*RaftConfig)(nil),               // 28: nyala.v1.RaftConfig
-	(Role)(0),                        // 29: nyala.v1.Role
-	(*Peer)(nil),                     // 30: nyala.v1.Peer
+	(*AlterTabletRequest)(nil),       // 14: nyala.v1.AlterTabletRequest
+	(*AlterTabletResponse)(nil),      // 15: nyala.v1.AlterTabletResponse
+	(*ReplicaStatus)(nil),            // 16: nyala.v1.ReplicaStatus
+	(*ListTabletsRequest)(nil),       // 17: nyala.v1.ListTabletsRequest
+	(*ListTabletsResponse)(nil),      // 18: nyala.v1.ListTabletsResponse
+	(*LeaderStepDownRequest)(nil),    // 19: nyala.v1.LeaderStepDownRequest
+	(*LeaderStepDownResponse)(nil),   // 20: nyala.v1.LeaderStepDownResponse
+	(*ChangeConfigRequest)(nil),      // 21: nyala.v1.ChangeConfigRequest
+	(*ChangeConfigResponse)(nil),     // 22: nyala.v1.ChangeConfigResponse
+	(*RowOperations)(nil),            // 23: nyala.v1.RowOperations
+	(ErrorCode)(0),                   // 24: nyala.v1.ErrorCode
+	(*Predicate)(nil),                // 25: nyala.v1.Predicate
+	(ReadMode)(0),                    // 26: nyala.v1.ReadMode
+	(*Schema)(nil),                   // 27: nyala.v1.Schema
+	(*PartitionSchema)(nil),          // 28: nyala.v1.PartitionSchema
+	(*Partition)(nil),                // 29: nyala.v1.Partition
+	(*RaftConfig)(nil),               // 30: nyala.v1.RaftConfig
+	(Role)(0),                        // 31: nyala.v1.Role
+	(*Peer)(nil),                     // 32: nyala.v1.Peer
 }
 var file_nyala_v1_tserver_proto_depIdxs = []int32{
-	21, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
+	23, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
 	1,  // 1: nyala.v1.WriteRequest.request_id:type_name -> nyala.v1.RequestId
-	22, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
+	24, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
 	3,  // 3: nyala.v1.WriteResponse.row_errors:type_name -> nyala.v1.RowError
-	23, // 4: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
-	24, // 5: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
+	25, // 4: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
+	26, // 5: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
 	5,  // 6: nyala.v1.ScanRequest.new_scan:type_name -> nyala.v1.NewScan
-	25, // 7: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
-	26, // 8: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
-	27, // 9: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
-	28, // 10: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
-	0,  // 11: nyala.v1.ReplicaStatus.state:type_name -> nyala.v1.TabletState
-	29, // 12: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
-	28, // 13: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
-	27, // 14: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
-	14, // 15: nyala.v1.ListTabletsResponse.replicas:type_name -> nyala.v1.ReplicaStatus
-	30, // 16: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
-	28, // 17: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
-	2,  // 18: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
-	6,  // 19: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
-	8,  // 20: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
-	10, // 21: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
-	12, // 22: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
-	15, // 23: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
-	17, // 24: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
-	19, // 25: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
-	4,  // 26: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
-	7,  // 27: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
-	9,  // 28: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
-	11, // 29: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
-	13, // 30: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
-	16, // 31: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
-	18, // 32: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
-	20, // 33: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	27, // 7: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
+	28, // 8: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
+	29, // 9: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
+	30, // 10: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
+	27, // 11: nyala.v1.AlterTabletRequest.schema:type_name -> nyala.v1.Schema
+	0,  // 12: nyala.v1.ReplicaStatus.state:type_name -> nyala.v1.TabletState
+	31, // 13: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
+	30, // 14: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
+	29, // 15: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
+	16, // 16: nyala.v1.ListTabletsResponse.replicas:type_name -> nyala.v1.ReplicaStatus
+	32, // 17: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
+	30, // 18: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
+	2,  // 19: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
+	6,  // 20: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
+	8,  // 21: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
+	10, // 22: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
+	12, // 23: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
+	14, // 24: nyala.v1.TabletAdminService.AlterTablet:input_type -> nyala.v1.AlterTabletRequest
+	17, // 25: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
+	19, // 26: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
+	21, // 27: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
+	4,  // 28: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
+	7,  // 29: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
+	9,  // 30: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
+	11, // 31: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
+	13, // 32: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
+	15, // 33: nyala.v1.TabletAdminService.AlterTablet:output_type -> nyala.v1.AlterTabletResponse
+	18, // 34: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
+	20, // 35: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
+	22, // 36: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
+	28, // [28:37] is the sub-list for method output_type
+	19, // [19:28] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_tserver_proto_init() }
@@ -1744,14 +1861,14 @@ func file_nyala_v1_tserver_proto_init() {
 		(*ScanRequest_ScannerId)(nil),
 	}
 	file_nyala_v1_tserver_proto_msgTypes[6].OneofWrappers = []any{}
-	file_nyala_v1_tserver_proto_msgTypes[18].OneofWrappers = []any{}
+	file_nyala_v1_tserver_proto_msgTypes[20].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_tserver_proto_rawDesc), len(file_nyala_v1_tserver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

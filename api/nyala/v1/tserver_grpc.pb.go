@@ -203,6 +203,7 @@ var TabletService_ServiceDesc = grpc.ServiceDesc{
 const (
 	TabletAdminService_CreateTablet_FullMethodName   = "/nyala.v1.TabletAdminService/CreateTablet"
 	TabletAdminService_DeleteTablet_FullMethodName   = "/nyala.v1.TabletAdminService/DeleteTablet"
+	TabletAdminService_AlterTablet_FullMethodName    = "/nyala.v1.TabletAdminService/AlterTablet"
 	TabletAdminService_ListTablets_FullMethodName    = "/nyala.v1.TabletAdminService/ListTablets"
 	TabletAdminService_LeaderStepDown_FullMethodName = "/nyala.v1.TabletAdminService/LeaderStepDown"
 	TabletAdminService_ChangeConfig_FullMethodName   = "/nyala.v1.TabletAdminService/ChangeConfig"
@@ -216,6 +217,7 @@ const (
 type TabletAdminServiceClient interface {
 	CreateTablet(ctx context.Context, in *CreateTabletRequest, opts ...grpc.CallOption) (*CreateTabletResponse, error)
 	DeleteTablet(ctx context.Context, in *DeleteTabletRequest, opts ...grpc.CallOption) (*DeleteTabletResponse, error)
+	AlterTablet(ctx context.Context, in *AlterTabletRequest, opts ...grpc.CallOption) (*AlterTabletResponse, error)
 	ListTablets(ctx context.Context, in *ListTabletsRequest, opts ...grpc.CallOption) (*ListTabletsResponse, error)
 	LeaderStepDown(ctx context.Context, in *LeaderStepDownRequest, opts ...grpc.CallOption) (*LeaderStepDownResponse, error)
 	// Changes who is in a tablet's group, in one step, at its leader.
@@ -244,6 +246,16 @@ func (c *tabletAdminServiceClient) DeleteTablet(ctx context.Context, in *DeleteT
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DeleteTabletResponse)
 	err := c.cc.Invoke(ctx, TabletAdminService_DeleteTablet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *tabletAdminServiceClient) AlterTablet(ctx context.Context, in *AlterTabletRequest, opts ...grpc.CallOption) (*AlterTabletResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AlterTabletResponse)
+	err := c.cc.Invoke(ctx, TabletAdminService_AlterTablet_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -288,6 +300,7 @@ func (c *tabletAdminServiceClient) ChangeConfig(ctx context.Context, in *ChangeC
 type TabletAdminServiceServer interface {
 	CreateTablet(context.Context, *CreateTabletRequest) (*CreateTabletResponse, error)
 	DeleteTablet(context.Context, *DeleteTabletRequest) (*DeleteTabletResponse, error)
+	AlterTablet(context.Context, *AlterTabletRequest) (*AlterTabletResponse, error)
 	ListTablets(context.Context, *ListTabletsRequest) (*ListTabletsResponse, error)
 	LeaderStepDown(context.Context, *LeaderStepDownRequest) (*LeaderStepDownResponse, error)
 	// Changes who is in a tablet's group, in one step, at its leader.
@@ -307,6 +320,9 @@ func (UnimplementedTabletAdminServiceServer) CreateTablet(context.Context, *Crea
 }
 func (UnimplementedTabletAdminServiceServer) DeleteTablet(context.Context, *DeleteTabletRequest) (*DeleteTabletResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteTablet not implemented")
+}
+func (UnimplementedTabletAdminServiceServer) AlterTablet(context.Context, *AlterTabletRequest) (*AlterTabletResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AlterTablet not implemented")
 }
 func (UnimplementedTabletAdminServiceServer) ListTablets(context.Context, *ListTabletsRequest) (*ListTabletsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListTablets not implemented")
@@ -370,6 +386,24 @@ func _TabletAdminService_DeleteTablet_Handler(srv interface{}, ctx context.Conte
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(TabletAdminServiceServer).DeleteTablet(ctx, req.(*DeleteTabletRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TabletAdminService_AlterTablet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AlterTabletRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TabletAdminServiceServer).AlterTablet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TabletAdminService_AlterTablet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TabletAdminServiceServer).AlterTablet(ctx, req.(*AlterTabletRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -442,6 +476,10 @@ var TabletAdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteTablet",
 			Handler:    _TabletAdminService_DeleteTablet_Handler,
+		},
+		{
+			MethodName: "AlterTablet",
+			Handler:    _TabletAdminService_AlterTablet_Handler,
 		},
 		{
 			MethodName: "ListTablets",
