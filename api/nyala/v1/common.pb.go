@@ -1059,7 +1059,8 @@ func (x *Peer) GetLearner() bool {
 	return false
 }
 
-// RaftConfig is a tablet's members. While a joint change is under way the old voters stand in outgoing_voters.
+// RaftConfig is a tablet's members: what a config entry of the log holds, but for opid_index. While a joint change is under way
+// the old voters stand in outgoing_voters.
 type RaftConfig struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Peers          []*Peer                `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`
@@ -1068,6 +1069,8 @@ type RaftConfig struct {
 	OpidIndex uint64 `protobuf:"varint,3,opt,name=opid_index,json=opidIndex,proto3" json:"opid_index,omitempty"`
 	// The id that the next new replica gets.
 	NextReplicaId uint64 `protobuf:"varint,4,opt,name=next_replica_id,json=nextReplicaId,proto3" json:"next_replica_id,omitempty"`
+	// Those of the outgoing voters that leave the group: no members any more once the joint change is left.
+	OutgoingPeers []*Peer `protobuf:"bytes,5,rep,name=outgoing_peers,json=outgoingPeers,proto3" json:"outgoing_peers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1128,6 +1131,13 @@ func (x *RaftConfig) GetNextReplicaId() uint64 {
 		return x.NextReplicaId
 	}
 	return 0
+}
+
+func (x *RaftConfig) GetOutgoingPeers() []*Peer {
+	if x != nil {
+		return x.OutgoingPeers
+	}
+	return nil
 }
 
 type OpId struct {
@@ -1534,14 +1544,15 @@ const file_nyala_v1_common_proto_rawDesc = "" +
 	"replica_id\x18\x01 \x01(\x04R\treplicaId\x12\x1b\n" +
 	"\tserver_id\x18\x02 \x01(\tR\bserverId\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x18\n" +
-	"\alearner\x18\x04 \x01(\bR\alearner\"\xa2\x01\n" +
+	"\alearner\x18\x04 \x01(\bR\alearner\"\xd9\x01\n" +
 	"\n" +
 	"RaftConfig\x12$\n" +
 	"\x05peers\x18\x01 \x03(\v2\x0e.nyala.v1.PeerR\x05peers\x12'\n" +
 	"\x0foutgoing_voters\x18\x02 \x03(\x04R\x0eoutgoingVoters\x12\x1d\n" +
 	"\n" +
 	"opid_index\x18\x03 \x01(\x04R\topidIndex\x12&\n" +
-	"\x0fnext_replica_id\x18\x04 \x01(\x04R\rnextReplicaId\"0\n" +
+	"\x0fnext_replica_id\x18\x04 \x01(\x04R\rnextReplicaId\x125\n" +
+	"\x0eoutgoing_peers\x18\x05 \x03(\v2\x0e.nyala.v1.PeerR\routgoingPeers\"0\n" +
 	"\x04OpId\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\"\x98\x01\n" +
@@ -1667,13 +1678,14 @@ var file_nyala_v1_common_proto_depIdxs = []int32{
 	19, // 8: nyala.v1.Predicate.is_null:type_name -> nyala.v1.Predicate.IsNull
 	20, // 9: nyala.v1.Predicate.is_not_null:type_name -> nyala.v1.Predicate.IsNotNull
 	12, // 10: nyala.v1.RaftConfig.peers:type_name -> nyala.v1.Peer
-	3,  // 11: nyala.v1.ErrorDetail.code:type_name -> nyala.v1.ErrorCode
-	12, // 12: nyala.v1.ErrorDetail.leader:type_name -> nyala.v1.Peer
-	13, // [13:13] is the sub-list for method output_type
-	13, // [13:13] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	12, // 11: nyala.v1.RaftConfig.outgoing_peers:type_name -> nyala.v1.Peer
+	3,  // 12: nyala.v1.ErrorDetail.code:type_name -> nyala.v1.ErrorCode
+	12, // 13: nyala.v1.ErrorDetail.leader:type_name -> nyala.v1.Peer
+	14, // [14:14] is the sub-list for method output_type
+	14, // [14:14] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_common_proto_init() }

@@ -324,6 +324,8 @@ type GroupMessage struct {
 	//	*GroupMessage_CloseQuestion
 	//	*GroupMessage_Closed
 	//	*GroupMessage_EntryRefused
+	//	*GroupMessage_NoReplica
+	//	*GroupMessage_ReplicaRemoved
 	Kind isGroupMessage_Kind `protobuf_oneof:"kind"`
 	// With a vote answer: the highest timestamp that the voter has promised to close.
 	Promised      uint64 `protobuf:"fixed64,9,opt,name=promised,proto3" json:"promised,omitempty"`
@@ -443,6 +445,24 @@ func (x *GroupMessage) GetEntryRefused() *EntryRefused {
 	return nil
 }
 
+func (x *GroupMessage) GetNoReplica() *NoReplica {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_NoReplica); ok {
+			return x.NoReplica
+		}
+	}
+	return nil
+}
+
+func (x *GroupMessage) GetReplicaRemoved() *ReplicaRemoved {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_ReplicaRemoved); ok {
+			return x.ReplicaRemoved
+		}
+	}
+	return nil
+}
+
 func (x *GroupMessage) GetPromised() uint64 {
 	if x != nil {
 		return x.Promised
@@ -478,6 +498,14 @@ type GroupMessage_EntryRefused struct {
 	EntryRefused *EntryRefused `protobuf:"bytes,10,opt,name=entry_refused,json=entryRefused,proto3,oneof"`
 }
 
+type GroupMessage_NoReplica struct {
+	NoReplica *NoReplica `protobuf:"bytes,11,opt,name=no_replica,json=noReplica,proto3,oneof"`
+}
+
+type GroupMessage_ReplicaRemoved struct {
+	ReplicaRemoved *ReplicaRemoved `protobuf:"bytes,12,opt,name=replica_removed,json=replicaRemoved,proto3,oneof"`
+}
+
 func (*GroupMessage_Raft) isGroupMessage_Kind() {}
 
 func (*GroupMessage_CloseRequest) isGroupMessage_Kind() {}
@@ -489,6 +517,10 @@ func (*GroupMessage_CloseQuestion) isGroupMessage_Kind() {}
 func (*GroupMessage_Closed) isGroupMessage_Kind() {}
 
 func (*GroupMessage_EntryRefused) isGroupMessage_Kind() {}
+
+func (*GroupMessage_NoReplica) isGroupMessage_Kind() {}
+
+func (*GroupMessage_ReplicaRemoved) isGroupMessage_Kind() {}
 
 // CloseRequest asks a voter to promise, in this term, that no entry at or below timestamp will follow.
 type CloseRequest struct {
@@ -779,6 +811,90 @@ func (x *EntryRefused) GetReading() uint64 {
 	return 0
 }
 
+// NoReplica answers a leader whose message is for a replica that this server doesn't hold; from is that replica. At most one
+// leaves per tablet and heartbeat interval.
+type NoReplica struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NoReplica) Reset() {
+	*x = NoReplica{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NoReplica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NoReplica) ProtoMessage() {}
+
+func (x *NoReplica) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NoReplica.ProtoReflect.Descriptor instead.
+func (*NoReplica) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
+}
+
+// ReplicaRemoved tells a replica that it is no member of its group any more: the config of this index, which is committed, is
+// without it. Replica ids are never used again.
+type ReplicaRemoved struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ConfigIndex   uint64                 `protobuf:"varint,1,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplicaRemoved) Reset() {
+	*x = ReplicaRemoved{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplicaRemoved) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplicaRemoved) ProtoMessage() {}
+
+func (x *ReplicaRemoved) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplicaRemoved.ProtoReflect.Descriptor instead.
+func (*ReplicaRemoved) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ReplicaRemoved) GetConfigIndex() uint64 {
+	if x != nil {
+		return x.ConfigIndex
+	}
+	return 0
+}
+
 type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -792,7 +908,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	mi := &file_nyala_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +920,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	mi := &file_nyala_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +933,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExchangeRequest) GetFrame() isExchangeRequest_Frame {
@@ -874,7 +990,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[10]
+	mi := &file_nyala_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +1002,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[10]
+	mi := &file_nyala_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1015,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExchangeResponse) GetFrame() isExchangeResponse_Frame {
@@ -967,7 +1083,7 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\averdict\x18\x04 \x01(\rR\averdict\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\rR\x05state\x12\x12\n" +
 	"\x04echo\x18\x06 \x01(\x10R\x04echo\x12\x1b\n" +
-	"\techo_wall\x18\a \x01(\x10R\bechoWall\"\xbd\x03\n" +
+	"\techo_wall\x18\a \x01(\x10R\bechoWall\"\xb8\x04\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -978,7 +1094,10 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\x0eclose_question\x18\a \x01(\v2\x17.nyala.v1.CloseQuestionH\x00R\rcloseQuestion\x123\n" +
 	"\x06closed\x18\b \x01(\v2\x19.nyala.v1.ClosedTimestampH\x00R\x06closed\x12=\n" +
 	"\rentry_refused\x18\n" +
-	" \x01(\v2\x16.nyala.v1.EntryRefusedH\x00R\fentryRefused\x12\x1a\n" +
+	" \x01(\v2\x16.nyala.v1.EntryRefusedH\x00R\fentryRefused\x124\n" +
+	"\n" +
+	"no_replica\x18\v \x01(\v2\x13.nyala.v1.NoReplicaH\x00R\tnoReplica\x12C\n" +
+	"\x0freplica_removed\x18\f \x01(\v2\x18.nyala.v1.ReplicaRemovedH\x00R\x0ereplicaRemoved\x12\x1a\n" +
 	"\bpromised\x18\t \x01(\x06R\bpromisedB\x06\n" +
 	"\x04kind\"@\n" +
 	"\fCloseRequest\x12\x12\n" +
@@ -998,7 +1117,10 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1c\n" +
 	"\ttimestamp\x18\x03 \x01(\x06R\ttimestamp\x12\x18\n" +
-	"\areading\x18\x04 \x01(\x06R\areading\"t\n" +
+	"\areading\x18\x04 \x01(\x06R\areading\"\v\n" +
+	"\tNoReplica\"3\n" +
+	"\x0eReplicaRemoved\x12!\n" +
+	"\fconfig_index\x18\x01 \x01(\x04R\vconfigIndex\"t\n" +
 	"\x0fExchangeRequest\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.nyala.v1.PeerHelloH\x00R\x05hello\x12+\n" +
 	"\x05batch\x18\x02 \x01(\v2\x13.nyala.v1.PeerBatchH\x00R\x05batchB\a\n" +
@@ -1027,7 +1149,7 @@ func file_nyala_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_nyala_v1_peer_proto_goTypes = []any{
 	(PeerChannel)(0),         // 0: nyala.v1.PeerChannel
 	(*PeerHello)(nil),        // 1: nyala.v1.PeerHello
@@ -1039,8 +1161,10 @@ var file_nyala_v1_peer_proto_goTypes = []any{
 	(*CloseQuestion)(nil),    // 7: nyala.v1.CloseQuestion
 	(*ClosedTimestamp)(nil),  // 8: nyala.v1.ClosedTimestamp
 	(*EntryRefused)(nil),     // 9: nyala.v1.EntryRefused
-	(*ExchangeRequest)(nil),  // 10: nyala.v1.ExchangeRequest
-	(*ExchangeResponse)(nil), // 11: nyala.v1.ExchangeResponse
+	(*NoReplica)(nil),        // 10: nyala.v1.NoReplica
+	(*ReplicaRemoved)(nil),   // 11: nyala.v1.ReplicaRemoved
+	(*ExchangeRequest)(nil),  // 12: nyala.v1.ExchangeRequest
+	(*ExchangeResponse)(nil), // 13: nyala.v1.ExchangeResponse
 }
 var file_nyala_v1_peer_proto_depIdxs = []int32{
 	0,  // 0: nyala.v1.PeerHello.channel:type_name -> nyala.v1.PeerChannel
@@ -1051,17 +1175,19 @@ var file_nyala_v1_peer_proto_depIdxs = []int32{
 	7,  // 5: nyala.v1.GroupMessage.close_question:type_name -> nyala.v1.CloseQuestion
 	8,  // 6: nyala.v1.GroupMessage.closed:type_name -> nyala.v1.ClosedTimestamp
 	9,  // 7: nyala.v1.GroupMessage.entry_refused:type_name -> nyala.v1.EntryRefused
-	1,  // 8: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
-	2,  // 9: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
-	1,  // 10: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
-	2,  // 11: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
-	10, // 12: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
-	11, // 13: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
-	13, // [13:14] is the sub-list for method output_type
-	12, // [12:13] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 8: nyala.v1.GroupMessage.no_replica:type_name -> nyala.v1.NoReplica
+	11, // 9: nyala.v1.GroupMessage.replica_removed:type_name -> nyala.v1.ReplicaRemoved
+	1,  // 10: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
+	2,  // 11: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
+	1,  // 12: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
+	2,  // 13: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
+	12, // 14: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
+	13, // 15: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
+	15, // [15:16] is the sub-list for method output_type
+	14, // [14:15] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_peer_proto_init() }
@@ -1076,12 +1202,14 @@ func file_nyala_v1_peer_proto_init() {
 		(*GroupMessage_CloseQuestion)(nil),
 		(*GroupMessage_Closed)(nil),
 		(*GroupMessage_EntryRefused)(nil),
+		(*GroupMessage_NoReplica)(nil),
+		(*GroupMessage_ReplicaRemoved)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[9].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[11].OneofWrappers = []any{
 		(*ExchangeRequest_Hello)(nil),
 		(*ExchangeRequest_Batch)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[10].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[12].OneofWrappers = []any{
 		(*ExchangeResponse_Hello)(nil),
 		(*ExchangeResponse_Batch)(nil),
 	}
@@ -1091,7 +1219,7 @@ func file_nyala_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_peer_proto_rawDesc), len(file_nyala_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
