@@ -216,8 +216,8 @@ func (x *PeerBatch) GetBeat() *Beat {
 	return nil
 }
 
-// Beat is what a server tells another about its clock: enough for both to know how far their clocks are apart, as in NTP. Times
-// are nanoseconds.
+// Beat is what a server tells another once per interval: about its clock, enough for both to know how far their clocks are apart,
+// as in NTP (times are nanoseconds); which process it is; and how many groups it leads in quiet with followers on the other.
 type Beat struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sent          int64                  `protobuf:"fixed64,1,opt,name=sent,proto3" json:"sent,omitempty"` // the sender's CLOCK_BOOTTIME as the beat left; the receiver only sends it back
@@ -225,8 +225,11 @@ type Beat struct {
 	MaxError      int64                  `protobuf:"varint,3,opt,name=max_error,json=maxError,proto3" json:"max_error,omitempty"`
 	Verdict       uint32                 `protobuf:"varint,4,opt,name=verdict,proto3" json:"verdict,omitempty"` // internal/clock's numbers
 	State         uint32                 `protobuf:"varint,5,opt,name=state,proto3" json:"state,omitempty"`
-	Echo          int64                  `protobuf:"fixed64,6,opt,name=echo,proto3" json:"echo,omitempty"`                         // sent of the last beat that came from the receiver; 0: none
-	EchoWall      int64                  `protobuf:"fixed64,7,opt,name=echo_wall,json=echoWall,proto3" json:"echo_wall,omitempty"` // the sender's wall clock as that one came
+	Echo          int64                  `protobuf:"fixed64,6,opt,name=echo,proto3" json:"echo,omitempty"`                              // sent of the last beat that came from the receiver; 0: none
+	EchoWall      int64                  `protobuf:"fixed64,7,opt,name=echo_wall,json=echoWall,proto3" json:"echo_wall,omitempty"`      // the sender's wall clock as that one came
+	Incarnation   uint64                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                 // rises with each start of the sender; 0: the rest says nothing
+	QuietCount    uint64                 `protobuf:"varint,9,opt,name=quiet_count,json=quietCount,proto3" json:"quiet_count,omitempty"` // groups that the sender leads and keeps quiet with a follower on the receiver
+	QuietHash     uint64                 `protobuf:"fixed64,10,opt,name=quiet_hash,json=quietHash,proto3" json:"quiet_hash,omitempty"`  // sum over them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -310,6 +313,27 @@ func (x *Beat) GetEchoWall() int64 {
 	return 0
 }
 
+func (x *Beat) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *Beat) GetQuietCount() uint64 {
+	if x != nil {
+		return x.QuietCount
+	}
+	return 0
+}
+
+func (x *Beat) GetQuietHash() uint64 {
+	if x != nil {
+		return x.QuietHash
+	}
+	return 0
+}
+
 // GroupMessage is one message of one group, to one replica.
 type GroupMessage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -326,6 +350,11 @@ type GroupMessage struct {
 	//	*GroupMessage_EntryRefused
 	//	*GroupMessage_NoReplica
 	//	*GroupMessage_ReplicaRemoved
+	//	*GroupMessage_QuietOffer
+	//	*GroupMessage_QuietAnswer
+	//	*GroupMessage_Leave
+	//	*GroupMessage_NotQuiet
+	//	*GroupMessage_Server
 	Kind isGroupMessage_Kind `protobuf_oneof:"kind"`
 	// With a vote answer: the highest timestamp that the voter has promised to close.
 	Promised      uint64 `protobuf:"fixed64,9,opt,name=promised,proto3" json:"promised,omitempty"`
@@ -463,6 +492,51 @@ func (x *GroupMessage) GetReplicaRemoved() *ReplicaRemoved {
 	return nil
 }
 
+func (x *GroupMessage) GetQuietOffer() *QuietOffer {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_QuietOffer); ok {
+			return x.QuietOffer
+		}
+	}
+	return nil
+}
+
+func (x *GroupMessage) GetQuietAnswer() *QuietAnswer {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_QuietAnswer); ok {
+			return x.QuietAnswer
+		}
+	}
+	return nil
+}
+
+func (x *GroupMessage) GetLeave() *Leave {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_Leave); ok {
+			return x.Leave
+		}
+	}
+	return nil
+}
+
+func (x *GroupMessage) GetNotQuiet() *NotQuiet {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_NotQuiet); ok {
+			return x.NotQuiet
+		}
+	}
+	return nil
+}
+
+func (x *GroupMessage) GetServer() *ServerMessage {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_Server); ok {
+			return x.Server
+		}
+	}
+	return nil
+}
+
 func (x *GroupMessage) GetPromised() uint64 {
 	if x != nil {
 		return x.Promised
@@ -506,6 +580,26 @@ type GroupMessage_ReplicaRemoved struct {
 	ReplicaRemoved *ReplicaRemoved `protobuf:"bytes,12,opt,name=replica_removed,json=replicaRemoved,proto3,oneof"`
 }
 
+type GroupMessage_QuietOffer struct {
+	QuietOffer *QuietOffer `protobuf:"bytes,13,opt,name=quiet_offer,json=quietOffer,proto3,oneof"`
+}
+
+type GroupMessage_QuietAnswer struct {
+	QuietAnswer *QuietAnswer `protobuf:"bytes,14,opt,name=quiet_answer,json=quietAnswer,proto3,oneof"`
+}
+
+type GroupMessage_Leave struct {
+	Leave *Leave `protobuf:"bytes,15,opt,name=leave,proto3,oneof"`
+}
+
+type GroupMessage_NotQuiet struct {
+	NotQuiet *NotQuiet `protobuf:"bytes,16,opt,name=not_quiet,json=notQuiet,proto3,oneof"`
+}
+
+type GroupMessage_Server struct {
+	Server *ServerMessage `protobuf:"bytes,17,opt,name=server,proto3,oneof"`
+}
+
 func (*GroupMessage_Raft) isGroupMessage_Kind() {}
 
 func (*GroupMessage_CloseRequest) isGroupMessage_Kind() {}
@@ -521,6 +615,16 @@ func (*GroupMessage_EntryRefused) isGroupMessage_Kind() {}
 func (*GroupMessage_NoReplica) isGroupMessage_Kind() {}
 
 func (*GroupMessage_ReplicaRemoved) isGroupMessage_Kind() {}
+
+func (*GroupMessage_QuietOffer) isGroupMessage_Kind() {}
+
+func (*GroupMessage_QuietAnswer) isGroupMessage_Kind() {}
+
+func (*GroupMessage_Leave) isGroupMessage_Kind() {}
+
+func (*GroupMessage_NotQuiet) isGroupMessage_Kind() {}
+
+func (*GroupMessage_Server) isGroupMessage_Kind() {}
 
 // CloseRequest asks a voter to promise, in this term, that no entry at or below timestamp will follow.
 type CloseRequest struct {
@@ -895,6 +999,620 @@ func (x *ReplicaRemoved) GetConfigIndex() uint64 {
 	return 0
 }
 
+// QuietOffer: the leader has nothing to do, and a follower that has all of its log may rest until it hears from the group again.
+type QuietOffer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"` // the last entry; it is committed
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`     // of the leader's offers
+	Held          uint64                 `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`   // the index through which every member's log holds the leader's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuietOffer) Reset() {
+	*x = QuietOffer{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuietOffer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuietOffer) ProtoMessage() {}
+
+func (x *QuietOffer) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuietOffer.ProtoReflect.Descriptor instead.
+func (*QuietOffer) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *QuietOffer) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *QuietOffer) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *QuietOffer) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *QuietOffer) GetHeld() uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+// QuietAnswer: the follower rests from now on.
+type QuietAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Seq           uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"` // the offer's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuietAnswer) Reset() {
+	*x = QuietAnswer{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuietAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuietAnswer) ProtoMessage() {}
+
+func (x *QuietAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuietAnswer.ProtoReflect.Descriptor instead.
+func (*QuietAnswer) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *QuietAnswer) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *QuietAnswer) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *QuietAnswer) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+// Leave: the sender leads no more in the term.
+type Leave struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leave) Reset() {
+	*x = Leave{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leave) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leave) ProtoMessage() {}
+
+func (x *Leave) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leave.ProtoReflect.Descriptor instead.
+func (*Leave) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Leave) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// NotQuiet tells a leader that its follower isn't quiet in the term, though the leader counts it so.
+type NotQuiet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NotQuiet) Reset() {
+	*x = NotQuiet{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NotQuiet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NotQuiet) ProtoMessage() {}
+
+func (x *NotQuiet) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NotQuiet.ProtoReflect.Descriptor instead.
+func (*NotQuiet) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NotQuiet) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+// ServerMessage is from server to server: it stands in a GroupMessage without tablet and replicas.
+type ServerMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*ServerMessage_Question
+	//	*ServerMessage_Answer
+	//	*ServerMessage_ListRequest
+	//	*ServerMessage_List
+	Kind          isServerMessage_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ServerMessage) Reset() {
+	*x = ServerMessage{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ServerMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ServerMessage) ProtoMessage() {}
+
+func (x *ServerMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
+func (*ServerMessage) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ServerMessage) GetKind() isServerMessage_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *ServerMessage) GetQuestion() *SilenceQuestion {
+	if x != nil {
+		if x, ok := x.Kind.(*ServerMessage_Question); ok {
+			return x.Question
+		}
+	}
+	return nil
+}
+
+func (x *ServerMessage) GetAnswer() *SilenceAnswer {
+	if x != nil {
+		if x, ok := x.Kind.(*ServerMessage_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
+func (x *ServerMessage) GetListRequest() *QuietListRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*ServerMessage_ListRequest); ok {
+			return x.ListRequest
+		}
+	}
+	return nil
+}
+
+func (x *ServerMessage) GetList() *QuietList {
+	if x != nil {
+		if x, ok := x.Kind.(*ServerMessage_List); ok {
+			return x.List
+		}
+	}
+	return nil
+}
+
+type isServerMessage_Kind interface {
+	isServerMessage_Kind()
+}
+
+type ServerMessage_Question struct {
+	Question *SilenceQuestion `protobuf:"bytes,1,opt,name=question,proto3,oneof"`
+}
+
+type ServerMessage_Answer struct {
+	Answer *SilenceAnswer `protobuf:"bytes,2,opt,name=answer,proto3,oneof"`
+}
+
+type ServerMessage_ListRequest struct {
+	ListRequest *QuietListRequest `protobuf:"bytes,3,opt,name=list_request,json=listRequest,proto3,oneof"`
+}
+
+type ServerMessage_List struct {
+	List *QuietList `protobuf:"bytes,4,opt,name=list,proto3,oneof"`
+}
+
+func (*ServerMessage_Question) isServerMessage_Kind() {}
+
+func (*ServerMessage_Answer) isServerMessage_Kind() {}
+
+func (*ServerMessage_ListRequest) isServerMessage_Kind() {}
+
+func (*ServerMessage_List) isServerMessage_Kind() {}
+
+// SilenceQuestion: do you hear this server? The sender doesn't.
+type SilenceQuestion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SilenceQuestion) Reset() {
+	*x = SilenceQuestion{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SilenceQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SilenceQuestion) ProtoMessage() {}
+
+func (x *SilenceQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SilenceQuestion.ProtoReflect.Descriptor instead.
+func (*SilenceQuestion) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SilenceQuestion) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+type SilenceAnswer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ServerId      string                 `protobuf:"bytes,1,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
+	Hears         bool                   `protobuf:"varint,2,opt,name=hears,proto3" json:"hears,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SilenceAnswer) Reset() {
+	*x = SilenceAnswer{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SilenceAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SilenceAnswer) ProtoMessage() {}
+
+func (x *SilenceAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SilenceAnswer.ProtoReflect.Descriptor instead.
+func (*SilenceAnswer) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SilenceAnswer) GetServerId() string {
+	if x != nil {
+		return x.ServerId
+	}
+	return ""
+}
+
+func (x *SilenceAnswer) GetHears() bool {
+	if x != nil {
+		return x.Hears
+	}
+	return false
+}
+
+// QuietListRequest asks for the groups behind quiet_count and quiet_hash of a beat.
+type QuietListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuietListRequest) Reset() {
+	*x = QuietListRequest{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuietListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuietListRequest) ProtoMessage() {}
+
+func (x *QuietListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuietListRequest.ProtoReflect.Descriptor instead.
+func (*QuietListRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *QuietListRequest) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+// QuietList is a part of the answer. Parts come in order.
+type QuietList struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       uint64                 `protobuf:"varint,1,opt,name=request,proto3" json:"request,omitempty"`
+	Part          uint32                 `protobuf:"varint,2,opt,name=part,proto3" json:"part,omitempty"`
+	Last          bool                   `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	Groups        []*QuietGroup          `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuietList) Reset() {
+	*x = QuietList{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuietList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuietList) ProtoMessage() {}
+
+func (x *QuietList) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuietList.ProtoReflect.Descriptor instead.
+func (*QuietList) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *QuietList) GetRequest() uint64 {
+	if x != nil {
+		return x.Request
+	}
+	return 0
+}
+
+func (x *QuietList) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *QuietList) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *QuietList) GetGroups() []*QuietGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+type QuietGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TabletId      []byte                 `protobuf:"bytes,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"` // 16 bytes
+	Term          uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	Leader        uint64                 `protobuf:"varint,3,opt,name=leader,proto3" json:"leader,omitempty"` // replica ids
+	Follower      uint64                 `protobuf:"varint,4,opt,name=follower,proto3" json:"follower,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuietGroup) Reset() {
+	*x = QuietGroup{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuietGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuietGroup) ProtoMessage() {}
+
+func (x *QuietGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuietGroup.ProtoReflect.Descriptor instead.
+func (*QuietGroup) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *QuietGroup) GetTabletId() []byte {
+	if x != nil {
+		return x.TabletId
+	}
+	return nil
+}
+
+func (x *QuietGroup) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *QuietGroup) GetLeader() uint64 {
+	if x != nil {
+		return x.Leader
+	}
+	return 0
+}
+
+func (x *QuietGroup) GetFollower() uint64 {
+	if x != nil {
+		return x.Follower
+	}
+	return 0
+}
+
 type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Frame:
@@ -908,7 +1626,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[11]
+	mi := &file_nyala_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +1638,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[11]
+	mi := &file_nyala_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1651,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExchangeRequest) GetFrame() isExchangeRequest_Frame {
@@ -990,7 +1708,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[12]
+	mi := &file_nyala_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +1720,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[12]
+	mi := &file_nyala_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +1733,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExchangeResponse) GetFrame() isExchangeResponse_Frame {
@@ -1075,7 +1793,7 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\x05clock\x18\x01 \x01(\x06R\x05clock\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x122\n" +
 	"\bmessages\x18\x03 \x03(\v2\x16.nyala.v1.GroupMessageR\bmessages\x12\"\n" +
-	"\x04beat\x18\x04 \x01(\v2\x0e.nyala.v1.BeatR\x04beat\"\xac\x01\n" +
+	"\x04beat\x18\x04 \x01(\v2\x0e.nyala.v1.BeatR\x04beat\"\x8e\x02\n" +
 	"\x04Beat\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x10R\x04sent\x12\x12\n" +
 	"\x04wall\x18\x02 \x01(\x10R\x04wall\x12\x1b\n" +
@@ -1083,7 +1801,13 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\averdict\x18\x04 \x01(\rR\averdict\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\rR\x05state\x12\x12\n" +
 	"\x04echo\x18\x06 \x01(\x10R\x04echo\x12\x1b\n" +
-	"\techo_wall\x18\a \x01(\x10R\bechoWall\"\xb8\x04\n" +
+	"\techo_wall\x18\a \x01(\x10R\bechoWall\x12 \n" +
+	"\vincarnation\x18\b \x01(\x04R\vincarnation\x12\x1f\n" +
+	"\vquiet_count\x18\t \x01(\x04R\n" +
+	"quietCount\x12\x1d\n" +
+	"\n" +
+	"quiet_hash\x18\n" +
+	" \x01(\x06R\tquietHash\"\xbc\x06\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -1097,7 +1821,13 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	" \x01(\v2\x16.nyala.v1.EntryRefusedH\x00R\fentryRefused\x124\n" +
 	"\n" +
 	"no_replica\x18\v \x01(\v2\x13.nyala.v1.NoReplicaH\x00R\tnoReplica\x12C\n" +
-	"\x0freplica_removed\x18\f \x01(\v2\x18.nyala.v1.ReplicaRemovedH\x00R\x0ereplicaRemoved\x12\x1a\n" +
+	"\x0freplica_removed\x18\f \x01(\v2\x18.nyala.v1.ReplicaRemovedH\x00R\x0ereplicaRemoved\x127\n" +
+	"\vquiet_offer\x18\r \x01(\v2\x14.nyala.v1.QuietOfferH\x00R\n" +
+	"quietOffer\x12:\n" +
+	"\fquiet_answer\x18\x0e \x01(\v2\x15.nyala.v1.QuietAnswerH\x00R\vquietAnswer\x12'\n" +
+	"\x05leave\x18\x0f \x01(\v2\x0f.nyala.v1.LeaveH\x00R\x05leave\x121\n" +
+	"\tnot_quiet\x18\x10 \x01(\v2\x12.nyala.v1.NotQuietH\x00R\bnotQuiet\x121\n" +
+	"\x06server\x18\x11 \x01(\v2\x17.nyala.v1.ServerMessageH\x00R\x06server\x12\x1a\n" +
 	"\bpromised\x18\t \x01(\x06R\bpromisedB\x06\n" +
 	"\x04kind\"@\n" +
 	"\fCloseRequest\x12\x12\n" +
@@ -1120,7 +1850,45 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\areading\x18\x04 \x01(\x06R\areading\"\v\n" +
 	"\tNoReplica\"3\n" +
 	"\x0eReplicaRemoved\x12!\n" +
-	"\fconfig_index\x18\x01 \x01(\x04R\vconfigIndex\"t\n" +
+	"\fconfig_index\x18\x01 \x01(\x04R\vconfigIndex\"\\\n" +
+	"\n" +
+	"QuietOffer\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\x04R\x04held\"I\n" +
+	"\vQuietAnswer\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x10\n" +
+	"\x03seq\x18\x03 \x01(\x04R\x03seq\"\x1b\n" +
+	"\x05Leave\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"\x1e\n" +
+	"\bNotQuiet\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"\xef\x01\n" +
+	"\rServerMessage\x127\n" +
+	"\bquestion\x18\x01 \x01(\v2\x19.nyala.v1.SilenceQuestionH\x00R\bquestion\x121\n" +
+	"\x06answer\x18\x02 \x01(\v2\x17.nyala.v1.SilenceAnswerH\x00R\x06answer\x12?\n" +
+	"\flist_request\x18\x03 \x01(\v2\x1a.nyala.v1.QuietListRequestH\x00R\vlistRequest\x12)\n" +
+	"\x04list\x18\x04 \x01(\v2\x13.nyala.v1.QuietListH\x00R\x04listB\x06\n" +
+	"\x04kind\".\n" +
+	"\x0fSilenceQuestion\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\"B\n" +
+	"\rSilenceAnswer\x12\x1b\n" +
+	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x14\n" +
+	"\x05hears\x18\x02 \x01(\bR\x05hears\",\n" +
+	"\x10QuietListRequest\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\"{\n" +
+	"\tQuietList\x12\x18\n" +
+	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x12\n" +
+	"\x04part\x18\x02 \x01(\rR\x04part\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\bR\x04last\x12,\n" +
+	"\x06groups\x18\x04 \x03(\v2\x14.nyala.v1.QuietGroupR\x06groups\"q\n" +
+	"\n" +
+	"QuietGroup\x12\x1b\n" +
+	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06leader\x18\x03 \x01(\x04R\x06leader\x12\x1a\n" +
+	"\bfollower\x18\x04 \x01(\x04R\bfollower\"t\n" +
 	"\x0fExchangeRequest\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.nyala.v1.PeerHelloH\x00R\x05hello\x12+\n" +
 	"\x05batch\x18\x02 \x01(\v2\x13.nyala.v1.PeerBatchH\x00R\x05batchB\a\n" +
@@ -1149,7 +1917,7 @@ func file_nyala_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_nyala_v1_peer_proto_goTypes = []any{
 	(PeerChannel)(0),         // 0: nyala.v1.PeerChannel
 	(*PeerHello)(nil),        // 1: nyala.v1.PeerHello
@@ -1163,8 +1931,18 @@ var file_nyala_v1_peer_proto_goTypes = []any{
 	(*EntryRefused)(nil),     // 9: nyala.v1.EntryRefused
 	(*NoReplica)(nil),        // 10: nyala.v1.NoReplica
 	(*ReplicaRemoved)(nil),   // 11: nyala.v1.ReplicaRemoved
-	(*ExchangeRequest)(nil),  // 12: nyala.v1.ExchangeRequest
-	(*ExchangeResponse)(nil), // 13: nyala.v1.ExchangeResponse
+	(*QuietOffer)(nil),       // 12: nyala.v1.QuietOffer
+	(*QuietAnswer)(nil),      // 13: nyala.v1.QuietAnswer
+	(*Leave)(nil),            // 14: nyala.v1.Leave
+	(*NotQuiet)(nil),         // 15: nyala.v1.NotQuiet
+	(*ServerMessage)(nil),    // 16: nyala.v1.ServerMessage
+	(*SilenceQuestion)(nil),  // 17: nyala.v1.SilenceQuestion
+	(*SilenceAnswer)(nil),    // 18: nyala.v1.SilenceAnswer
+	(*QuietListRequest)(nil), // 19: nyala.v1.QuietListRequest
+	(*QuietList)(nil),        // 20: nyala.v1.QuietList
+	(*QuietGroup)(nil),       // 21: nyala.v1.QuietGroup
+	(*ExchangeRequest)(nil),  // 22: nyala.v1.ExchangeRequest
+	(*ExchangeResponse)(nil), // 23: nyala.v1.ExchangeResponse
 }
 var file_nyala_v1_peer_proto_depIdxs = []int32{
 	0,  // 0: nyala.v1.PeerHello.channel:type_name -> nyala.v1.PeerChannel
@@ -1177,17 +1955,27 @@ var file_nyala_v1_peer_proto_depIdxs = []int32{
 	9,  // 7: nyala.v1.GroupMessage.entry_refused:type_name -> nyala.v1.EntryRefused
 	10, // 8: nyala.v1.GroupMessage.no_replica:type_name -> nyala.v1.NoReplica
 	11, // 9: nyala.v1.GroupMessage.replica_removed:type_name -> nyala.v1.ReplicaRemoved
-	1,  // 10: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
-	2,  // 11: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
-	1,  // 12: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
-	2,  // 13: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
-	12, // 14: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
-	13, // 15: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
-	15, // [15:16] is the sub-list for method output_type
-	14, // [14:15] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	12, // 10: nyala.v1.GroupMessage.quiet_offer:type_name -> nyala.v1.QuietOffer
+	13, // 11: nyala.v1.GroupMessage.quiet_answer:type_name -> nyala.v1.QuietAnswer
+	14, // 12: nyala.v1.GroupMessage.leave:type_name -> nyala.v1.Leave
+	15, // 13: nyala.v1.GroupMessage.not_quiet:type_name -> nyala.v1.NotQuiet
+	16, // 14: nyala.v1.GroupMessage.server:type_name -> nyala.v1.ServerMessage
+	17, // 15: nyala.v1.ServerMessage.question:type_name -> nyala.v1.SilenceQuestion
+	18, // 16: nyala.v1.ServerMessage.answer:type_name -> nyala.v1.SilenceAnswer
+	19, // 17: nyala.v1.ServerMessage.list_request:type_name -> nyala.v1.QuietListRequest
+	20, // 18: nyala.v1.ServerMessage.list:type_name -> nyala.v1.QuietList
+	21, // 19: nyala.v1.QuietList.groups:type_name -> nyala.v1.QuietGroup
+	1,  // 20: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
+	2,  // 21: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
+	1,  // 22: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
+	2,  // 23: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
+	22, // 24: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
+	23, // 25: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
+	25, // [25:26] is the sub-list for method output_type
+	24, // [24:25] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_peer_proto_init() }
@@ -1204,12 +1992,23 @@ func file_nyala_v1_peer_proto_init() {
 		(*GroupMessage_EntryRefused)(nil),
 		(*GroupMessage_NoReplica)(nil),
 		(*GroupMessage_ReplicaRemoved)(nil),
+		(*GroupMessage_QuietOffer)(nil),
+		(*GroupMessage_QuietAnswer)(nil),
+		(*GroupMessage_Leave)(nil),
+		(*GroupMessage_NotQuiet)(nil),
+		(*GroupMessage_Server)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[11].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[15].OneofWrappers = []any{
+		(*ServerMessage_Question)(nil),
+		(*ServerMessage_Answer)(nil),
+		(*ServerMessage_ListRequest)(nil),
+		(*ServerMessage_List)(nil),
+	}
+	file_nyala_v1_peer_proto_msgTypes[21].OneofWrappers = []any{
 		(*ExchangeRequest_Hello)(nil),
 		(*ExchangeRequest_Batch)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[12].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[22].OneofWrappers = []any{
 		(*ExchangeResponse_Hello)(nil),
 		(*ExchangeResponse_Batch)(nil),
 	}
@@ -1219,7 +2018,7 @@ func file_nyala_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_peer_proto_rawDesc), len(file_nyala_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
