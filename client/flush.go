@@ -18,7 +18,17 @@ import (
 // sent, so that a key's operations never take effect out of order. Row errors alone leave the error nil.
 //
 // Where ctx has no deadline, each batch has Options.Timeout.
+//
+// With BackgroundFlush it waits for what is under way too, and returns all errors since they were taken last.
 func (s *Session) Flush(ctx context.Context) ([]RowError, error) {
+	if s.opts.Flush == BackgroundFlush {
+		return s.flushAll(ctx)
+	}
+	return s.flushNow(ctx)
+}
+
+// flushNow flushes what is buffered now, once an earlier flush has ended.
+func (s *Session) flushNow(ctx context.Context) ([]RowError, error) {
 	select {
 	case s.flushing <- struct{}{}:
 		defer func() { <-s.flushing }()
@@ -28,6 +38,7 @@ func (s *Session) Flush(ctx context.Context) ([]RowError, error) {
 	s.mu.Lock()
 	work := s.order
 	s.order = nil
+	s.bg.started()
 	for t := range s.free {
 		if s.tables[t] == nil {
 			delete(s.free, t) // not written to lately
@@ -81,6 +92,7 @@ func (s *Session) flushTablet(ctx context.Context, buf *tabletBuffer) (rows []Ro
 		s.mu.Lock()
 		s.buffered -= b.enc.Size()
 		s.recycleLocked(b)
+		s.releasedLocked()
 		s.mu.Unlock()
 	}
 	return rows, failed

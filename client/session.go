@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/nyaladb/nyala/internal/status"
 )
@@ -15,6 +16,9 @@ const (
 	SyncFlush FlushMode = iota
 	// ManualFlush keeps operations until Flush.
 	ManualFlush
+	// BackgroundFlush keeps operations for a short while and sends them in the background. Apply waits while the buffer is full.
+	// What becomes of the rows is learned from Flush, Close or PendingErrors.
+	BackgroundFlush
 )
 
 // SessionOptions say how a Session writes. Fields left zero take the defaults named beside them.
@@ -22,8 +26,13 @@ type SessionOptions struct {
 	Flush FlushMode
 	// BatchRows and BatchBytes bound one request to one tablet; a single row may be larger. Default: 10,000 rows, 1 MiB.
 	BatchRows, BatchBytes int
-	// BufferBytes bounds what a session with ManualFlush keeps: beyond it Apply returns ErrBufferFull. Default: 64 MiB.
+	// BufferBytes bounds what a session keeps: beyond it Apply returns ErrBufferFull with ManualFlush, and waits with
+	// BackgroundFlush, which begins to send when half of it is full. Default: 64 MiB.
 	BufferBytes int
+	// FlushInterval is how long an operation lies at most before BackgroundFlush sends it. Default: 1 s.
+	FlushInterval time.Duration
+	// MaxErrors bounds the row errors that BackgroundFlush keeps until somebody takes them. Default: 10,000.
+	MaxErrors int
 	// MaxInFlight bounds how many tablets are written to at once. Default: 16.
 	MaxInFlight int
 	// CommitWait makes servers answer only when a write's timestamp is past on every clock.
@@ -35,6 +44,8 @@ func (o SessionOptions) withDefaults(c Options) SessionOptions {
 	setDefault(&o.BatchBytes, 1<<20)
 	setDefault(&o.BufferBytes, 64<<20)
 	setDefault(&o.MaxInFlight, 16)
+	setDefault(&o.FlushInterval, time.Second)
+	setDefault(&o.MaxErrors, 10_000)
 	o.BatchBytes = min(o.BatchBytes, c.MaxMessageSize-requestOverhead)
 	return o
 }
@@ -57,6 +68,7 @@ type Session struct {
 	order    []*tabletBuffer         // those with operations, in the order of their first
 	free     map[*Table][]*batch
 	lastTS   Timestamp
+	bg       background
 }
 
 // NewSession returns a session. It holds nothing that needs closing unless operations are buffered.
@@ -75,9 +87,8 @@ func (s *Session) LastTimestamp() Timestamp {
 	return s.lastTS
 }
 
-// Apply takes an operation. In SyncFlush it returns once the row is written, or with a *RowError. In ManualFlush it checks
-// the operation and keeps a copy; nothing is sent before Flush, but where the row belongs may be asked of the master. An
-// operation with a fault that shows without the server (a missing key column, NULL where it can't be, a cell too large) is
+// Apply takes an operation. In SyncFlush it returns once the row is written, or with a *RowError. In ManualFlush and
+// BackgroundFlush it checks the operation and keeps a copy; where the row belongs may be asked of the master. An operation with a fault that shows without the server (a missing key column, NULL where it can't be, a cell too large) is
 // refused with an *Error and not taken.
 func (s *Session) Apply(ctx context.Context, op *Operation) error {
 	if op.table.c != s.c {
@@ -119,34 +130,39 @@ func (s *Session) applySync(ctx context.Context, op *Operation) error {
 func (s *Session) applyBuffered(ctx context.Context, op *Operation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tb := s.tables[op.table]
-	if tb == nil {
-		tb = newTableBuffer(op.table)
-		s.tables[op.table] = tb
-	}
-	t, err := tb.find(op)
-	for err == nil && t == nil {
-		// The master must be asked. Nobody else should wait for that, so the lock is let go; the buffer's scratch memory may
-		// be another's meanwhile, hence a new look afterwards.
-		s.mu.Unlock()
-		_, err = newTableBuffer(op.table).locate(ctx, op)
-		s.mu.Lock()
-		if err == nil {
-			t, err = tb.find(op)
+	for {
+		// Each time round everything is looked at anew: a flush takes the buffers away while the lock is let go.
+		if s.closed {
+			return sessionClosed()
+		}
+		tb := s.tables[op.table]
+		if tb == nil {
+			tb = newTableBuffer(op.table)
+			s.tables[op.table] = tb
+		}
+		t, err := tb.find(op)
+		switch {
+		case err != nil:
+			return err
+		case t == nil:
+			// The master must be asked. Nobody else should wait for that.
+			s.mu.Unlock()
+			_, err = newTableBuffer(op.table).locate(ctx, op)
+			s.mu.Lock()
+		case s.buffered < s.opts.BufferBytes:
+			return s.bufferLocked(tb, t, op)
+		case s.opts.Flush == BackgroundFlush:
+			err = s.waitForRoomLocked(ctx)
+		default:
+			err = &Error{
+				Code: status.TooBusy, Err: ErrBufferFull,
+				Msg: ErrBufferFull.Error() + ": call Flush, then apply the operation again",
+			}
+		}
+		if err != nil {
+			return err
 		}
 	}
-	switch {
-	case err != nil:
-		return err
-	case s.closed:
-		return sessionClosed()
-	case s.buffered >= s.opts.BufferBytes:
-		return &Error{
-			Code: status.TooBusy, Err: ErrBufferFull,
-			Msg: ErrBufferFull.Error() + ": call Flush, then apply the operation again",
-		}
-	}
-	return s.bufferLocked(tb, t, op)
 }
 
 // bufferLocked appends the operation to its tablet's last batch, or to a new one where that is full.
@@ -172,10 +188,13 @@ func (s *Session) bufferLocked(tb *tableBuffer, t *tablet, op *Operation) error 
 	}
 	s.buffered += size
 	s.applied++
+	if s.opts.Flush == BackgroundFlush {
+		s.flushSoonLocked(buf)
+	}
 	return nil
 }
 
-// Buffered returns how many operations wait for a Flush, and their bytes.
+// Buffered returns how many operations wait for a flush, and the bytes of these and of those being written.
 func (s *Session) Buffered() (rows, bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
