@@ -40,9 +40,10 @@ lint: ## vet for Linux and Darwin, golangci-lint, generated code and go.mod fres
 fmt: ## format all Go files
 	$(TOOL) golangci-lint fmt
 
-generate: ## rebuild the Go made from api/*.proto
+generate: ## rebuild the Go made from api/*.proto, and docs/flags.md and docs/metrics.md made from the Go
 	$(TOOL) buf lint
 	$(TOOL) buf generate
+	$(GO) test ./test/reference -count=1 -update
 
 verify: ## fails where generated code, go.mod or go.sum isn't what its sources give
 	@./test/verify.sh

@@ -18,4 +18,6 @@ for f in $(cd "$root" && git ls-files api go.mod go.sum); do
     stale=1
   fi
 done
+cd "$root"
+go test ./test/reference || stale=1
 exit $stale

@@ -36,7 +36,8 @@ func program() daemon.Program {
 	g.Int(&cfg.DefaultReplicas, "default_num_replicas", "replication factor of a table whose creator names none: odd", daemon.Between(1, 7))
 	g.Int(&cfg.TabletsPerTable, "max_create_tablets_per_table", "most tablets that a table may be created with", daemon.Tagged(daemon.Advanced), daemon.AtLeast(1))
 	g.Duration(&cfg.Unresponsive, time.Millisecond, "tserver_unresponsive_timeout_ms", "how long a tablet server may stay silent before it no longer counts as alive",
-		daemon.Tagged(daemon.Advanced), daemon.AtLeast(100))
+		daemon.Tagged(daemon.Advanced), daemon.AtLeast(100),
+		daemon.NotKudus("10 s, not 60: until then new replicas are placed on a server that is gone; it loses no data, and is counted again at its next heartbeat"))
 	g.Duration(&cfg.LocationTTL, time.Millisecond, "table_locations_ttl_ms", "how long clients may keep what they are told of a tablet's place",
 		daemon.Tagged(daemon.Advanced), daemon.AtLeast(0))
 	common.RegisterStorage(flags, &node)

@@ -89,13 +89,14 @@ func (c *Common) Register(f *Flags) {
 		return err
 	})
 	g := f.Group("Addresses")
-	g.Strings(&c.RPCBindAddresses, "rpc_bind_addresses", fmt.Sprintf("where RPCs are answered; the port is %d where it isn't given", port), addresses)
+	g.Strings(&c.RPCBindAddresses, "rpc_bind_addresses", "where RPCs are answered; a port that isn't given is the default's", addresses)
 	g.Strings(&c.RPCAdvertisedAddresses, "rpc_advertised_addresses", "where others reach this server, if not at the bound addresses", addresses)
 	g.String(&c.WebInterface, "webserver_interface", "host name or address of the web server; empty: all")
 	g.Int(&c.WebPort, "webserver_port", "port of the web server; 0: any free one", Between(0, 65535))
 
 	g = f.Group("Folders")
-	g.String(&c.WALDir, "fs_wal_dir", "folder of the write-ahead log and of the server's identity", Required())
+	g.String(&c.WALDir, "fs_wal_dir", "folder of the write-ahead log and of the server's identity", Required(),
+		NotKudus("it also holds the server's identity, so it is the one folder that must be given"))
 	g.Strings(&c.DataDirs, "fs_data_dirs", "folders of the data; not set: fs_wal_dir")
 
 	c.Log.Register(f)
@@ -118,11 +119,13 @@ func (c *Common) Register(f *Flags) {
 	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",
 		Tagged(Advanced), Between(1000, 3_600_000_000))
 	g.Duration(&c.WallClockJumpThreshold, time.Second, "wall_clock_jump_threshold_sec", "a wall clock that moves by more than this against the monotonic clock has jumped: this server is fenced until it agrees with the others again",
-		Tagged(Advanced), Checked("0.1 or more", atLeastTenth))
+		Tagged(Advanced), Checked("0.1 or more", atLeastTenth), NotKudus("it takes fractions"))
 	g.String(&c.WallClockJumpDetection, "wall_clock_jump_detection", "whether jumps of the wall clock are looked for; auto: where it is needed or costs nothing",
 		Tagged(Advanced), OneOf(clock.DetectionAuto, clock.DetectionEnabled, clock.DetectionDisabled))
 	g.String(&c.TimeSource, "time_source", "system: the system's clock, which someone (NTP) must keep in step; builtin: NTP servers are asked; system_unsync: the system's clock as it is (unsafe); mock: with faults, for tests (unsafe); auto: system where someone keeps it in step, else builtin where NTP servers answer, else system_unsync on loopback alone",
-		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceBuiltin, clock.SourceSystemUnsync, clock.SourceMock))
+		Tagged(Advanced), OneOf(clock.SourceAuto, clock.SourceSystem, clock.SourceBuiltin, clock.SourceSystemUnsync, clock.SourceMock),
+		NotKudus("auto, not system: on one machine there is but one clock, and nobody need keep it in step. With auto NTP servers are asked where nobody "+
+			"keeps the clock in step; on a cluster that is all on loopback only those that `builtin_ntp_servers` names"))
 	g.Duration(&c.NTPInitialSyncWait, time.Second, "ntp_initial_sync_wait_secs", "how long the start waits for the system's clock to be kept in step, or for NTP servers, where it must",
 		Tagged(Advanced), AtLeast(0))
 	g.Strings(&c.NTP.Servers, "builtin_ntp_servers", "NTP servers for time_source=builtin, host or host:port; more than half of them must agree", Tagged(Advanced))

@@ -51,6 +51,7 @@ type FlagInfo struct {
 	Help     string `json:"help"`
 	Accepted string `json:"accepted,omitempty"` // "0 to 65535"; empty: anything of its type
 	Required bool   `json:"required,omitempty"`
+	NotKudus string `json:"not_kudus,omitempty"` // how it differs from Kudu's flag of this name, and why
 }
 
 // flag is one flag: its description, and the pflag.Value that sets the bound variable.
@@ -115,6 +116,9 @@ func OneOf(values ...string) FlagOption {
 func Checked(accepted string, check func(text string) error) FlagOption {
 	return func(f *flag) { f.check, f.Accepted = check, accepted }
 }
+
+// NotKudus says for docs/flags.md how the flag or its default differs from Kudu's flag of this name, and why.
+func NotKudus(why string) FlagOption { return func(f *flag) { f.FlagInfo.NotKudus = why } }
 
 // Required refuses to start when the flag is given nowhere.
 func Required() FlagOption { return func(f *flag) { f.FlagInfo.Required = true } }

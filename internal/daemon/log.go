@@ -28,7 +28,8 @@ func (c *LogConfig) Register(f *Flags) {
 	g := f.Group("Logs")
 	g.String(&c.Dir, "log_dir", "folder for log files, made if it isn't there; empty: standard error")
 	g.String(&c.Level, "log_level", "the least that is logged", OneOf("debug", "info", "warn", "error"))
-	g.Int(&c.MaxSizeMiB, "max_log_size", "size in MiB at which a new log file is begun", Between(1, 1<<20))
+	g.Int(&c.MaxSizeMiB, "max_log_size", "size in MiB at which a new log file is begun", Between(1, 1<<20),
+		NotKudus("256 MiB, not 1,800: ten files then fit on any disk, and one opens in an editor"))
 	g.Int(&c.MaxFiles, "max_log_files", "log files to keep, the one being written among them; 0: all",
 		Checked("0, or 2 or more", func(text string) error {
 			if text == "1" || strings.HasPrefix(text, "-") {

@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/nyaladb/nyala/internal/daemon/buildinfo"
@@ -33,7 +32,7 @@ const DefaultStopTimeout = 45 * time.Second
 type Environment struct {
 	Logger   *slog.Logger
 	LogLevel *slog.LevelVar // may be changed while the program runs
-	Registry *prometheus.Registry
+	Registry *Registry
 	Flags    *Flags
 	Started  time.Time
 }

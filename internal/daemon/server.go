@@ -34,7 +34,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 ) error {
 	health := &Health{}
 	web := c.WebConfig()
-	web.Title, web.Gatherer, web.Flags, web.Health, web.Logger = "nyala-"+string(kind), env.Registry, env.Flags, health, env.Logger
+	web.Title, web.Metrics, web.Flags, web.Health, web.Logger = "nyala-"+string(kind), env.Registry, env.Flags, health, env.Logger
 	w, err := NewWeb(web)
 	if err != nil {
 		return err

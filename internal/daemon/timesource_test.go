@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/nyaladb/nyala/internal/clock"
@@ -51,7 +50,7 @@ func TestChooseTimeSource(t *testing.T) {
 		common.NTP.Servers, common.NTP.RequestTimeout, common.NTPInitialSyncWait = c.servers, 50*time.Millisecond, 100*time.Millisecond
 		node := replica.DefaultNodeConfig()
 		node.Clock.TimeSource, node.Clock.LoopbackOnly = c.source, c.loop
-		env := &Environment{Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}
+		env := &Environment{Logger: slog.New(slog.DiscardHandler), Registry: NewRegistry()}
 		err := common.chooseTimeSourceOver(t.Context(), env, &node, machineClock{clock.SystemSource(), c.synced})
 		require.Equal(t, c.fails, err != nil, "%s: %v", c.name, err)
 		require.Equal(t, c.want, node.Clock.TimeSource, c.name)
@@ -66,6 +65,6 @@ func TestChooseTimeSource(t *testing.T) {
 	common.NTP.Servers = []string{silent.Address()}
 	node := replica.DefaultNodeConfig()
 	node.Clock.TimeSource = clock.SourceBuiltin
-	env := &Environment{Logger: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}
+	env := &Environment{Logger: slog.New(slog.DiscardHandler), Registry: NewRegistry()}
 	require.ErrorIs(t, common.chooseTimeSourceOver(ctx, env, &node, machineClock{clock.SystemSource(), false}), context.Canceled)
 }

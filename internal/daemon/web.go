@@ -14,9 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/nyaladb/nyala/internal/rpc"
 )
 
@@ -25,11 +22,11 @@ type WebConfig struct {
 	Interface string // --webserver_interface: a host name or address, empty for all
 	Port      int    // --webserver_port, 0: any free one
 
-	Title    string               // what stands above each page: "nyala-tserver"
-	Gatherer *prometheus.Registry // what /metrics shows; nil: no /metrics
-	Flags    *Flags               // what /varz shows; nil: no /varz
-	Health   *Health              // nil: always alive and ready
-	Logger   *slog.Logger         // nil: slog.Default()
+	Title   string       // what stands above each page: "nyala-tserver"
+	Metrics *Registry    // what /metrics shows; nil: no /metrics
+	Flags   *Flags       // what /varz shows; nil: no /varz
+	Health  *Health      // nil: always alive and ready
+	Logger  *slog.Logger // nil: slog.Default()
 }
 
 // Web is the web server of a daemon: /metrics, /healthz, /readyz, /varz, /debug/pprof and an index page, and what else is
@@ -63,14 +60,8 @@ func NewWeb(cfg WebConfig) (*Web, error) {
 	w.mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, r *http.Request) { serveHealth(rw, r, "alive", cfg.Health.Live) })
 	w.mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, r *http.Request) { serveHealth(rw, r, "ready", cfg.Health.Ready) })
 	w.links = []link{{"/healthz", "is it alive"}, {"/readyz", "may it be given work"}}
-	if cfg.Gatherer != nil {
-		w.Handle("GET /metrics", promhttp.InstrumentMetricHandler(cfg.Gatherer, promhttp.HandlerFor(cfg.Gatherer, promhttp.HandlerOpts{
-			EnableOpenMetrics:   true,
-			MaxRequestsInFlight: 4,
-			ErrorLog:            slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelWarn),
-			ErrorHandling:       promhttp.ContinueOnError,
-		})))
-		w.Link("/metrics", "metrics for Prometheus")
+	if cfg.Metrics != nil {
+		w.addMetrics()
 	}
 	if cfg.Flags != nil {
 		w.mux.HandleFunc("GET /varz", w.serveVarz)

@@ -154,6 +154,11 @@ th { font-weight: 600; } td.name { white-space: nowrap; }
 <h1>{{.Title}}</h1>
 `
 
+const pageFoot = `<p><a href="/">Back</a></p>
+</body>
+</html>
+`
+
 var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
 {{- range .Sections}}
 <h2>{{.Title}}</h2>
@@ -199,7 +204,4 @@ var varzTemplate = template.Must(template.New("varz").Parse(pageHead + `
 </tbody>
 </table>
 {{- end}}
-<p><a href="/">Back</a></p>
-</body>
-</html>
-`))
+` + pageFoot))

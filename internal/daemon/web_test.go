@@ -23,7 +23,7 @@ import (
 // startWeb runs a web server on a free port until the test ends.
 func startWeb(t *testing.T, edit func(*WebConfig)) *Web {
 	t.Helper()
-	cfg := WebConfig{Interface: "127.0.0.1", Title: "nyala-tserver", Gatherer: NewRegistry(), Health: &Health{}, Logger: slog.New(slog.DiscardHandler)}
+	cfg := WebConfig{Interface: "127.0.0.1", Title: "nyala-tserver", Metrics: NewRegistry(), Health: &Health{}, Logger: slog.New(slog.DiscardHandler)}
 	cfg.Flags = newTestProgram().prog.Flags
 	if edit != nil {
 		edit(&cfg)
@@ -200,7 +200,7 @@ func TestPanickingPage(t *testing.T) {
 	var buf syncBuffer
 	w := startWeb(t, func(c *WebConfig) {
 		c.Logger = slog.New(slog.NewTextHandler(&buf, nil))
-		c.Gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "bad", Help: "x"}, func() float64 { panic("no value") }))
+		c.Metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "bad", Help: "x"}, func() float64 { panic("no value") }))
 	})
 	code, body, _ := get(t, w, "/metrics")
 	require.Equal(t, http.StatusInternalServerError, code)
