@@ -8,7 +8,8 @@
 //     AppendText).
 //   - OpsEncoder, OpsDecoder: row operations as they travel and stand in the log.
 //   - Schema.EncodeKey, DecodeKey: the primary key as one string of bytes that sorts as the row does.
-//   - PartitionSchema, Partition: which tablet a row belongs to.
+//   - PartitionSchema, Partition: which tablet a row belongs to. RangeSpec is a range as people give it, ParseRanges reads it.
+//   - Alteration: makes a schema's next version.
 //   - Predicate, BoundPredicate: a condition on a column, by name and made ready for a schema; Schema.KeyBounds turns
 //     predicates on the key into a range of keys. ParseWhere reads predicates as people write them, ParseColumnSpecs columns.
 //

@@ -109,32 +109,37 @@ func (s *Schema) encodedKeySize(cells [][]byte) int {
 // the key's memory unless it was escaped. A key that EncodeKey can't have made is a Corruption; dst then comes back as it was.
 func (s *Schema) DecodeKey(dst []Value, key []byte) ([]Value, error) {
 	out, rest := dst, key
+	var err error
 	for i := range s.numKey {
-		c := &s.columns[i]
-		size := int(s.cells[i].size)
-		if !s.cells[i].varLen && len(rest) < size {
-			return dst, c.fault(status.Corruption, "the encoded key has %d bytes left for it, want %d", len(rest), size)
-		}
-		switch {
-		case c.Type == Decimal128:
-			v := int128{hi: int64(binary.BigEndian.Uint64(rest) ^ 1<<63), lo: binary.BigEndian.Uint64(rest[8:])}
-			out, rest = append(out, BytesValue(v.append(nil))), rest[size:]
-		case !s.cells[i].varLen:
-			out, rest = append(out, IntValue(keyInt(rest[:size]))), rest[size:]
-		case i == s.numKey-1:
-			out, rest = append(out, BytesValue(rest[:len(rest):len(rest)])), nil
-		default:
-			value, behind, err := c.decodeKeyBytes(rest)
-			if err != nil {
-				return dst, err
-			}
-			out, rest = append(out, BytesValue(value)), behind
+		if out, rest, err = s.columns[i].decodeKeyCell(out, rest, i == s.numKey-1); err != nil {
+			return dst, err
 		}
 	}
 	if len(rest) > 0 {
 		return dst, status.New(status.Corruption, "encoded key of %d bytes: %d bytes follow its last column", len(key), len(rest))
 	}
 	return out, nil
+}
+
+// decodeKeyCell appends the value of one component of a key to dst and returns what follows it. Last says that nothing may.
+func (c *Column) decodeKeyCell(dst []Value, key []byte, last bool) (out []Value, rest []byte, err error) {
+	size, varLen := c.Type.Size(), c.Type.VarLen()
+	switch {
+	case !varLen && len(key) < size:
+		return dst, nil, c.fault(status.Corruption, "the encoded key has %d bytes left for it, want %d", len(key), size)
+	case c.Type == Decimal128:
+		v := int128{hi: int64(binary.BigEndian.Uint64(key) ^ 1<<63), lo: binary.BigEndian.Uint64(key[8:])}
+		return append(dst, BytesValue(v.append(nil))), key[size:], nil
+	case !varLen:
+		return append(dst, IntValue(keyInt(key[:size]))), key[size:], nil
+	case last:
+		return append(dst, BytesValue(key[:len(key):len(key)])), nil, nil
+	}
+	value, behind, err := c.decodeKeyBytes(key)
+	if err != nil {
+		return dst, nil, err
+	}
+	return append(dst, BytesValue(value)), behind, nil
 }
 
 func keyInt(b []byte) int64 {

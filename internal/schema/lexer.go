@@ -9,7 +9,7 @@ import (
 	"github.com/nyaladb/nyala/internal/status"
 )
 
-// The lexer of where clauses and column specs.
+// The lexer of where clauses, column specs and ranges.
 
 type tokenKind uint8
 
@@ -19,7 +19,7 @@ const (
 	tokenName              // an identifier in double quotes
 	tokenText              // a string in single quotes
 	tokenNumber            // digits, a sign, a point, an exponent; 0x and hexadecimal digits
-	tokenSymbol            // = < <= > >= <> != ( ) ,
+	tokenSymbol            // = < <= > >= <> != ( ) [ ] , :
 	tokenUnknown           // any other character
 )
 
@@ -92,7 +92,7 @@ func (l *lexer) next() (token, error) {
 	case r >= '0' && r <= '9' || (r == '-' || r == '+' || r == '.') && len(rest) > 1 && (rest[1] >= '0' && rest[1] <= '9' || rest[1] == '.'):
 		return l.take(tokenNumber, numberLen(rest)), nil
 	}
-	for _, s := range []string{"<=", ">=", "<>", "!=", "=", "<", ">", "(", ")", ","} {
+	for _, s := range []string{"<=", ">=", "<>", "!=", "=", "<", ">", "(", ")", "[", "]", ",", ":"} {
 		if strings.HasPrefix(rest, s) {
 			return l.take(tokenSymbol, len(s)), nil
 		}

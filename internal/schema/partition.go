@@ -34,7 +34,7 @@ func (ps *PartitionSchema) PartitionsOf(ranges []RangeWithHash) ([]Partition, er
 	if len(ranges) == 0 {
 		ranges = []RangeWithHash{{}}
 	}
-	if err := ps.validateRanges(ranges); err != nil {
+	if err := ps.validateRanges(ranges, hexRange); err != nil {
 		return nil, err
 	}
 	var parts []Partition
@@ -92,24 +92,31 @@ func (ps *PartitionSchema) NumPartitions() uint64 {
 	return sum
 }
 
-// validateRanges checks that ranges are not empty, don't overlap and have as many hash dimensions as the table.
-func (ps *PartitionSchema) validateRanges(ranges []RangeWithHash) error {
+// ValidateRanges checks that ranges are not empty, don't overlap and have as many hash dimensions as the table, whose schema is
+// for the message.
+func (ps *PartitionSchema) ValidateRanges(s *Schema, ranges []RangeWithHash) error {
+	return ps.validateRanges(ranges, func(r *RangeWithHash) string { return ps.FormatRange(s, r.Lower, r.Upper) })
+}
+
+func hexRange(r *RangeWithHash) string { return fmt.Sprintf("[%x, %x)", r.Lower, r.Upper) }
+
+func (ps *PartitionSchema) validateRanges(ranges []RangeWithHash, text func(*RangeWithHash) string) error {
 	sorted := make([]*RangeWithHash, len(ranges))
 	for i := range ranges {
 		r := &ranges[i]
 		sorted[i] = r
 		if len(r.Upper) > 0 && bytes.Compare(r.Lower, r.Upper) >= 0 {
-			return status.New(status.InvalidArgument, "the range [%x, %x) is empty", r.Lower, r.Upper)
+			return status.New(status.InvalidArgument, "the range %s is empty", text(r))
 		}
 		if r.Hash != nil && len(r.Hash) != len(ps.Hash) {
-			return status.New(status.InvalidArgument, "the range [%x, %x) has %d hash dimensions, the table %d: they must be equal",
-				r.Lower, r.Upper, len(r.Hash), len(ps.Hash))
+			return status.New(status.InvalidArgument, "the range %s has %d hash dimensions, the table %d: they must be equal",
+				text(r), len(r.Hash), len(ps.Hash))
 		}
 	}
 	slices.SortFunc(sorted, func(a, b *RangeWithHash) int { return bytes.Compare(a.Lower, b.Lower) })
 	for i := 1; i < len(sorted); i++ {
 		if a, b := sorted[i-1], sorted[i]; len(a.Upper) == 0 || bytes.Compare(b.Lower, a.Upper) < 0 {
-			return status.New(status.InvalidArgument, "the ranges [%x, %x) and [%x, %x) overlap", a.Lower, a.Upper, b.Lower, b.Upper)
+			return status.New(status.InvalidArgument, "the ranges %s and %s overlap", text(a), text(b))
 		}
 	}
 	return nil

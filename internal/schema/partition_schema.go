@@ -56,7 +56,7 @@ func (ps *PartitionSchema) Validate(s *Schema) error {
 			return err
 		}
 	}
-	if err := ps.validateRanges(ps.CustomRanges); err != nil {
+	if err := ps.ValidateRanges(s, ps.CustomRanges); err != nil {
 		return status.New(status.InvalidSchema, "%s", err.Error())
 	}
 	return nil

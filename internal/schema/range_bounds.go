@@ -46,7 +46,7 @@ func (ps *PartitionSchema) DecodeRangeBounds(s *Schema, rows, indirect []byte) (
 		return nil, nil, status.New(status.InvalidArgument, "the last lower bound has no upper bound")
 	}
 	slices.SortFunc(splits, bytes.Compare)
-	return ranges, splits, ps.validateRanges(ranges)
+	return ranges, splits, ps.ValidateRanges(s, ranges)
 }
 
 func (op *DecodedOp) boundFault(why string) *status.Error {
@@ -66,20 +66,30 @@ func (ps *PartitionSchema) rangeBoundOf(op *DecodedOp) ([]byte, error) {
 	}
 	positions := positionsOf(s, ps.Range)
 	cells := make([][]byte, len(positions)) // nil: unset
-	unset := true
 	for k, i := range positions {
 		if op.IsSet(i) {
-			cells[k], unset = nonNil(op.Cell(i)), false
+			cells[k] = nonNil(op.Cell(i))
 		}
 	}
-	switch op.Type {
+	key, fault := boundKey(s, positions, op.Type, cells)
+	if fault != "" {
+		return nil, op.boundFault(fault)
+	}
+	return key, nil
+}
+
+// boundKey encodes the bound that the cells of the range columns make, nil ones being unset, or says what is wrong with it. It
+// may overwrite cells.
+func boundKey(s *Schema, positions []int, kind OpType, cells [][]byte) (key []byte, fault string) {
+	unset := !slices.ContainsFunc(cells, func(cell []byte) bool { return cell != nil })
+	switch kind {
 	case SplitRow:
 		if unset {
-			return nil, op.boundFault("it sets no column")
+			return nil, "it sets no column"
 		}
 	case ExclusiveRangeLowerBound:
 		if !incrementCells(s, positions, cells) {
-			return nil, op.boundFault("no row lies above it")
+			return nil, "no row lies above it"
 		}
 		unset = false
 	case InclusiveRangeUpperBound:
@@ -87,9 +97,8 @@ func (ps *PartitionSchema) rangeBoundOf(op *DecodedOp) ([]byte, error) {
 	default:
 	}
 	if unset {
-		return []byte{}, nil
+		return []byte{}, ""
 	}
-	var key []byte
 	for k, i := range positions {
 		t := s.columns[i].Type
 		cell := cells[k]
@@ -98,7 +107,7 @@ func (ps *PartitionSchema) rangeBoundOf(op *DecodedOp) ([]byte, error) {
 		}
 		key = appendKeyCell(key, t, cell, k == len(positions)-1)
 	}
-	return key, nil
+	return key, ""
 }
 
 // incrementCells turns the cells into the next key: the last column's next value, and where it has none that column unset and
