@@ -22,13 +22,13 @@ import (
 // unaryHandler puts the server's checks around a method. It stands where gRPC calls the generated handler and not in an
 // interceptor, which would begin only after the request was received: a request over the limit would get gRPC's own words.
 func (s *Server) unaryHandler(method string, queue *serviceQueue, h grpc.MethodHandler) grpc.MethodHandler {
-	m := s.metrics.method(method)
+	m, calls := s.metrics.method(method), s.followCalls(method, false)
 	if slices.Contains(unlimitedMethods, method) {
 		queue = nil
 	}
 	return func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (resp any, err error) {
-		start := m.begin()
-		defer func() { m.end(start, err) }()
+		call := calls.begin(ctx, m.begin())
+		defer func() { m.end(call.end(err), err) }()
 		defer func() {
 			if p := recover(); p != nil {
 				err = s.panicked(method, p)
@@ -46,6 +46,7 @@ func (s *Server) unaryHandler(method string, queue *serviceQueue, h grpc.MethodH
 			return nil, err
 		}
 		defer queue.leave()
+		call.worked()
 		resp, err = h(srv, ctx, func(v any) error {
 			if err := dec(v); err != nil {
 				return describeTooLarge("a request of "+method, err)
@@ -67,11 +68,11 @@ func (s *Server) unaryHandler(method string, queue *serviceQueue, h grpc.MethodH
 
 // streamHandler is unaryHandler for streams, which have no cap on their time: a scan may last, a peer's stream does.
 func (s *Server) streamHandler(method string, queue *serviceQueue, h grpc.StreamHandler) grpc.StreamHandler {
-	m := s.metrics.method(method)
+	m, calls := s.metrics.method(method), s.followCalls(method, true)
 	infrastructure := strings.HasPrefix(method, "grpc.")
 	return func(srv any, stream grpc.ServerStream) (err error) {
-		start := m.begin()
-		defer func() { m.end(start, err) }()
+		call := calls.begin(stream.Context(), m.begin())
+		defer func() { m.end(call.end(err), err) }()
 		defer func() {
 			if p := recover(); p != nil {
 				err = s.panicked(method, p)
@@ -99,6 +100,7 @@ func (s *Server) streamHandler(method string, queue *serviceQueue, h grpc.Stream
 			return err
 		}
 		defer queue.leave()
+		call.worked()
 		return h(srv, &serverStream{ServerStream: stream, ctx: ctx, method: method})
 	}
 }
@@ -175,19 +177,13 @@ type methodMetrics struct {
 }
 
 func (m *methodMetrics) begin() time.Time {
-	if m == nil {
-		return time.Time{}
-	}
 	m.inFlight.Inc()
 	return time.Now()
 }
 
-func (m *methodMetrics) end(start time.Time, err error) {
-	if m == nil {
-		return
-	}
+func (m *methodMetrics) end(took time.Duration, err error) {
 	m.inFlight.Dec()
-	m.duration.Observe(time.Since(start).Seconds())
+	m.duration.Observe(took.Seconds())
 	if err != nil {
 		m.failures.Inc()
 	}

@@ -134,6 +134,7 @@ type Server struct {
 	mu       sync.Mutex
 	serving  bool
 	services []string
+	calls    []*methodCalls
 	bound    []net.Addr // not nil: Listen did it
 	closed   bool
 }
