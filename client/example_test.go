@@ -196,3 +196,76 @@ func ExampleOutcomeUnknown() {
 		}
 	}
 }
+
+// Divide a scan among programs: each part can be read on another machine.
+func ExampleTable_ScanTokens() {
+	ctx := context.Background()
+	c, err := client.Connect(ctx, client.Options{Masters: []string{"localhost:7051"}})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	table, err := c.OpenTable(ctx, "events")
+	if err != nil {
+		panic(err)
+	}
+	tokens, err := table.ScanTokens(ctx, client.ScanOptions{Columns: []string{"id"}, ReadMode: client.ReadAtSnapshot})
+	if err != nil {
+		panic(err)
+	}
+	for _, token := range tokens {
+		part, err := token.Serialize()
+		if err != nil {
+			panic(err)
+		}
+		// Elsewhere, with a client of its own:
+		rows, err := c.ScanSerialized(ctx, part)
+		if err != nil {
+			panic(err)
+		}
+		for {
+			batch, err := rows.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				panic(err)
+			}
+			fmt.Println(token.TabletID(), batch.Rows)
+			batch.Release()
+		}
+	}
+}
+
+// Write many rows without waiting for each: they are sent in the background, and what went wrong is told at the end.
+func ExampleSession_backgroundFlush() {
+	ctx := context.Background()
+	c, err := client.Connect(ctx, client.Options{Masters: []string{"localhost:7051"}})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	table, err := c.OpenTable(ctx, "events")
+	if err != nil {
+		panic(err)
+	}
+	s := c.NewSession(client.SessionOptions{Flush: client.BackgroundFlush})
+	for id := range 1_000_000 {
+		op := table.NewUpsert()
+		if err := op.Set("id", id); err != nil {
+			panic(err)
+		}
+		if err := op.Set("at", time.Now()); err != nil {
+			panic(err)
+		}
+		if err := s.Apply(ctx, op); err != nil { // waits while too much is under way
+			panic(err)
+		}
+	}
+	rows, err := s.Close(ctx)
+	if err != nil {
+		panic(err)
+	}
+	for _, row := range rows {
+		fmt.Println(row.Error())
+	}
+}

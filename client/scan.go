@@ -22,6 +22,9 @@ const (
 	// ReadAtSnapshot sees, in all tablets, the writes with timestamps below ScanOptions.SnapshotTimestamp. Any replica serves
 	// it.
 	ReadAtSnapshot
+	// ReadYourWrites sees at least what this client has written or seen so far (LatestTimestamp), without waiting for more. Each
+	// tablet is read at a moment of its own. Any replica serves it.
+	ReadYourWrites
 )
 
 // ReplicaChoice says which replica of each tablet a scan reads.
@@ -30,7 +33,7 @@ type ReplicaChoice int
 const (
 	// LeaderReplica is the tablet's leader; a snapshot goes to another replica while the leader can't be reached.
 	LeaderReplica ReplicaChoice = iota
-	// ClosestReplica is one on this machine if there is any, else any. It needs ReadAtSnapshot.
+	// ClosestReplica is one on this machine if there is any, else any. ReadLatest can't have it.
 	ClosestReplica
 )
 
@@ -48,7 +51,7 @@ type ScanOptions struct {
 	// SnapshotTimestamp goes with ReadAtSnapshot; 0: the present, which the first tablet's server names.
 	SnapshotTimestamp Timestamp
 	Replica           ReplicaChoice
-	// ServerID asks the replicas on this tablet server alone, where not empty. It needs ReadAtSnapshot.
+	// ServerID asks the replicas on this tablet server alone, where not empty. ReadLatest can't have it.
 	ServerID string
 	// TabletID reads this one tablet, where not empty.
 	TabletID string
@@ -81,11 +84,11 @@ func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
 		return nil, status.New(status.InvalidScanSpec, "scan of table %q: %s", t.info.Name, fmt.Sprintf(format, args...))
 	}
 	switch {
-	case o.ReadMode != ReadLatest && o.ReadMode != ReadAtSnapshot:
+	case o.ReadMode < ReadLatest || o.ReadMode > ReadYourWrites:
 		return fault("unknown read mode %d", o.ReadMode)
 	case o.ReadMode == ReadLatest && (o.Replica != LeaderReplica || o.ServerID != ""):
-		return fault("only a leader serves ReadLatest: use ReadAtSnapshot to choose a replica")
-	case o.ReadMode == ReadLatest && o.SnapshotTimestamp != 0:
+		return fault("only a leader serves ReadLatest: use ReadAtSnapshot or ReadYourWrites to choose a replica")
+	case o.ReadMode != ReadAtSnapshot && o.SnapshotTimestamp != 0:
 		return fault("a snapshot timestamp needs ReadAtSnapshot")
 	case o.BatchSizeBytes < 0:
 		return fault("a batch of %d bytes", o.BatchSizeBytes)

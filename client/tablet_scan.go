@@ -166,10 +166,21 @@ func (ts *tabletScan) once(ctx context.Context, r *retry, tried map[string]bool)
 
 // mode is how the tablet is to be opened now.
 func (ts *tabletScan) mode() nyalav1.ReadMode {
-	if ts.spec.options.ReadMode == ReadLatest && !ts.opened {
+	if ts.opened { // elsewhere, where it was
+		return nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT
+	}
+	return ts.spec.options.ReadMode.proto()
+}
+
+func (m ReadMode) proto() nyalav1.ReadMode {
+	switch m {
+	case ReadAtSnapshot:
+		return nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT
+	case ReadYourWrites:
+		return nyalav1.ReadMode_READ_MODE_READ_YOUR_WRITES
+	default:
 		return nyalav1.ReadMode_READ_MODE_READ_LATEST
 	}
-	return nyalav1.ReadMode_READ_MODE_READ_AT_SNAPSHOT
 }
 
 func (ts *tabletScan) request(opening bool) *nyalav1.ScanRequest {
