@@ -93,9 +93,20 @@ func (f *fakeTabletService) Write(_ context.Context, req *nyalav1.WriteRequest) 
 	if err != nil {
 		return nil, err
 	}
-	if t.leader != f.s.id {
+	if t.leader != f.s.id && (!c.forwards || t.leader == "") {
 		return nil, f.notLeader(t)
 	}
+	resp, err := t.writeLocked(req)
+	if err == nil && t.leader != f.s.id {
+		resp = &nyalav1.WriteResponse{
+			Timestamp: resp.GetTimestamp(), RowErrors: resp.GetRowErrors(),
+			Leader: &nyalav1.Peer{ServerId: t.leader, Address: c.server(t.leader).addr},
+		}
+	}
+	return resp, err
+}
+
+func (t *fakeTablet) writeLocked(req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
 	id := req.GetRequestId()
 	client := string(id.GetClientId())
 	if resp := t.answers[client][id.GetSeqNo()]; resp != nil {

@@ -44,6 +44,8 @@ type fakeCluster struct {
 	pageSize         int
 	// rowsPerBatch is how many rows a scan's answer holds.
 	rowsPerBatch int
+	// forwards: a replica that doesn't lead has the leader take a write.
+	forwards bool
 	// hook sees each call before and after it is carried out.
 	hook func(call *fakeCall) error
 	// answer changes a scan's answer.

@@ -102,7 +102,7 @@ func (s *Session) flushTablet(ctx context.Context, buf *tabletBuffer) (rows []Ro
 func (s *Session) send(ctx context.Context, t *tablet, b *batch) ([]RowError, error) {
 	rows, indirect := b.enc.Bytes()
 	resp, werr := s.c.write(ctx, writeCall{
-		table: b.table, tablet: t, rows: rows, indirect: indirect, commitWait: s.opts.CommitWait,
+		table: b.table, tablet: t, rows: rows, indirect: indirect, commitWait: s.opts.CommitWait, via: s.opts.Via,
 	})
 	if werr != nil {
 		return b.allFailed(werr.fault, werr.unknown), werr

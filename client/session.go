@@ -37,6 +37,10 @@ type SessionOptions struct {
 	MaxInFlight int
 	// CommitWait makes servers answer only when a write's timestamp is past on every clock.
 	CommitWait bool
+	// Via is the id of the tablet server that is asked to take the writes, whether it leads their tablets or not: an answer
+	// comes when the rows can be read there. Tablets without a replica on it are written to as ever. Default: each tablet's
+	// leader.
+	Via string
 }
 
 func (o SessionOptions) withDefaults(c Options) SessionOptions {

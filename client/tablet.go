@@ -88,11 +88,25 @@ func (t *tablet) expired() bool {
 	return time.Now().After(t.expires)
 }
 
-// led notes that a server has just acted as the leader.
-func (t *tablet) led(server string) {
+// led notes that a server has taken a write: as the leader, unless it names another.
+func (t *tablet) led(server string, leader *nyalav1.Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if leader.GetServerId() == "" {
+		t.leader = server
+	} else {
+		t.namedLocked(leader)
+	}
+}
+
+// namedLocked takes over who leads. Its replica may be news: the config has changed since the master told us.
+func (t *tablet) namedLocked(leader *nyalav1.Peer) {
+	server := leader.GetServerId()
 	t.leader = server
+	known := slices.ContainsFunc(t.replicas, func(r replica) bool { return r.server == server })
+	if !known && leader.GetAddress() != "" {
+		t.replicas = append(slices.Clip(t.replicas), replica{server: server, addr: leader.GetAddress(), id: leader.GetReplicaId()})
+	}
 }
 
 // notLed notes that a server doesn't lead, or can't be reached.
@@ -116,11 +130,8 @@ func (t *tablet) hint(from string, leader *nyalav1.Peer, term uint64) bool {
 		return false
 	}
 	news := t.leader != server
-	t.leader, t.term = server, max(t.term, term)
-	i := slices.IndexFunc(t.replicas, func(r replica) bool { return r.server == server })
-	if i < 0 && leader.GetAddress() != "" { // the config has changed since the master told us
-		t.replicas = append(slices.Clip(t.replicas), replica{server: server, addr: leader.GetAddress(), id: leader.GetReplicaId()})
-	}
+	t.term = max(t.term, term)
+	t.namedLocked(leader)
 	return news
 }
 
@@ -131,10 +142,13 @@ func (t *tablet) locationsNow() ([]replica, string) {
 	return t.replicas, t.leader
 }
 
-// pickWriter chooses the next replica to send a write to: the leader as far as known, else any that this round hasn't
-// tried, voters first. False: all have been tried.
-func (t *tablet) pickWriter(tried map[string]bool) (replica, bool) {
+// pickWriter chooses the next replica to send a write to: the one on the server via where there is one, and then no other;
+// else the leader as far as known, else any that this round hasn't tried, voters first. False: all have been tried.
+func (t *tablet) pickWriter(via string, tried map[string]bool) (replica, bool) {
 	replicas, leader := t.locationsNow()
+	if i := slices.IndexFunc(replicas, func(r replica) bool { return via != "" && r.server == via }); i >= 0 {
+		return replicas[i], !tried[via]
+	}
 	return pick(replicas, tried, func(r replica) int {
 		switch {
 		case r.server == leader:

@@ -146,7 +146,7 @@ func (ts *tabletScan) once(ctx context.Context, r *retry, tried map[string]bool)
 		if opening {
 			ts.callSeq = 0
 			if ts.mode() == nyalav1.ReadMode_READ_MODE_READ_LATEST {
-				ts.tablet.led(ts.server.server)
+				ts.tablet.led(ts.server.server, nil)
 			}
 		}
 		ts.callSeq++
@@ -214,7 +214,7 @@ func (ts *tabletScan) request(opening bool) *nyalav1.ScanRequest {
 func (ts *tabletScan) pick(tried map[string]bool) (replica, bool) {
 	o := ts.spec.options
 	if o.ServerID == "" && o.Replica == LeaderReplica {
-		return ts.tablet.pickWriter(tried)
+		return ts.tablet.pickWriter("", tried)
 	}
 	replicas, _ := ts.tablet.locationsNow()
 	if o.ServerID != "" {

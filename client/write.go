@@ -15,10 +15,11 @@ type writeCall struct {
 	tablet         *tablet
 	rows, indirect []byte
 	commitWait     bool
+	via            string // the server to ask; empty: whichever leads
 }
 
-// write sends a batch. It tries, under the same number, whichever replica may lead, until one answers or ctx ends. The rows
-// may be reused once it has returned.
+// write sends a batch. It tries, under the same number, whichever replica may lead, or the one that it is to go through, until
+// one answers or ctx ends. The rows may be reused once it has returned.
 func (c *Client) write(ctx context.Context, w writeCall) (*nyalav1.WriteResponse, *writeError) {
 	ctx, cancel := withTimeout(ctx, c.opts.Timeout)
 	defer cancel()
@@ -55,7 +56,7 @@ func (c *Client) writeOnce(ctx context.Context, r *retry, w writeCall, seq uint6
 	if w.tablet.expired() {
 		w.table.locations.refresh(w.tablet)
 	}
-	target, ok := w.tablet.pickWriter(tried)
+	target, ok := w.tablet.pickWriter(w.via, tried)
 	if !ok {
 		if len(tried) == 0 {
 			r.blocked(status.New(status.ServiceUnavailable, "the master names no replica of tablet %s", w.tablet.id))
@@ -78,7 +79,7 @@ func (c *Client) writeOnce(ctx context.Context, r *retry, w writeCall, seq uint6
 		CommitWait:          w.commitWait,
 	})
 	if err == nil {
-		w.tablet.led(target.server)
+		w.tablet.led(target.server, resp.GetLeader())
 		c.ObserveTimestamp(Timestamp(resp.GetTimestamp()))
 		return resp, giveUp, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ type loadFlags struct {
 	ignoreExtra bool
 	sessions    int
 	maxRejected int
+	via         string
 }
 
 // loadOps are the words of --op, opTypes what they stand for.
@@ -63,6 +65,7 @@ update_ignore and delete_ignore rows that aren't there are passed over.`,
 	cmd.Flags().BoolVar(&f.ignoreExtra, "ignore_extra_columns", false, "leave out columns that the table doesn't have")
 	cmd.Flags().IntVar(&f.sessions, "sessions", 4, "how many batches are written at once")
 	cmd.Flags().IntVar(&f.maxRejected, "max_rejected", 0, "stop after this many rejected rows; 0: go on")
+	cmd.Flags().StringVar(&f.via, "via", "", "the tablet server, by UUID or RPC address, that is to take the rows of all tablets that it has a replica of; default: each tablet's leader")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.sessions < 1 || f.sessions > 64 {
 			return usageError("--sessions %d: choose 1 to 64", f.sessions)
@@ -80,12 +83,16 @@ func (a *app) loadFile(ctx context.Context, c *client.Client, table string, f lo
 	if err != nil {
 		return err
 	}
+	via, err := tabletServer(ctx, c, f.via)
+	if err != nil {
+		return err
+	}
 	in, err := openInput(f.file, a.In)
 	if err != nil {
 		return err
 	}
 	defer in.close()
-	l := &load{client: c, table: t, op: opTypes[f.op.value], sessions: f.sessions, maxRejected: f.maxRejected}
+	l := &load{client: c, table: t, op: opTypes[f.op.value], sessions: f.sessions, maxRejected: f.maxRejected, via: via}
 	progress := newProgress(a.Err, func() string { return l.progress(in) })
 	l.rejected = func(place string, err error) {
 		progress.println(fmt.Sprintf("%s, %s: %s", in.name, place, printable(err.Error())))
@@ -94,6 +101,23 @@ func (a *app) loadFile(ctx context.Context, c *client.Client, table string, f lo
 	result := l.run(ctx, func() (rowSource, error) { return in.rows(t.Schema(), f) })
 	progress.stop()
 	return a.reportLoad(result, in, t, f)
+}
+
+// tabletServer returns the id of the tablet server that a person named by it or by an RPC address; "" for none.
+func tabletServer(ctx context.Context, c *client.Client, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	servers, err := c.ListTabletServers(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range servers {
+		if s.ID == name || slices.Contains(s.RPCAddresses, name) {
+			return s.ID, nil
+		}
+	}
+	return "", fmt.Errorf("the master knows no tablet server %q; nyala tserver list shows those there are", name)
 }
 
 // rows opens the input's rows in the format that it has.

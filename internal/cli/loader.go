@@ -46,6 +46,7 @@ type load struct {
 	op          client.OpType
 	sessions    int
 	maxRejected int
+	via         string // the server to write through; "": each tablet's leader
 	// rejected is told of the first rows that are rejected.
 	rejected func(place string, err error)
 
@@ -97,7 +98,7 @@ func (l *load) run(ctx context.Context, open func() (rowSource, error)) loadResu
 	for i := range queues {
 		queues[i] = make(chan *inputRow, 256)
 		writers.Go(func() {
-			w := &loadWriter{load: l, session: l.client.NewSession(client.SessionOptions{Flush: client.ManualFlush})}
+			w := &loadWriter{load: l, session: l.client.NewSession(client.SessionOptions{Flush: client.ManualFlush, Via: l.via})}
 			if err := w.run(stop, write, queues[i]); err != nil {
 				l.fail(err)
 				cancel(err)

@@ -12,11 +12,17 @@
 // proposal is known first. Apply decides the outcome in log order, in the same batch that holds the rows, and only then
 // wakes the caller.
 //
+// A follower has the leader take a tracked write, by one call that is never passed on again, and answers when an entry with
+// the request's number is applied here. It doesn't rest on the leader's answer, so it is decided by the log alone, once,
+// whoever leads by then; it gives that answer only where the caller's time ends before the entry is here. A server without a
+// replica passes nothing on: it doesn't know where to.
+//
 // # Invariants
 //
-//	I1: an answer is given only after the batch that holds its outcome is visible to reads.
-//	I2: a tracked request has at most one proposal under way at one replica; whoever asks again meanwhile shares it. Where
-//	    several stand in the log, from several leaders, the first that is applied decides.
+//	I1: an answer is given only after the batch that holds its outcome is visible to reads here; to a write that was passed
+//	    on and isn't applied here in its caller's time, at the leader.
+//	I2: a tracked request has at most one proposal under way at one replica, its own or passed on to the leader; whoever asks
+//	    again meanwhile shares it. Where several stand in the log, from several leaders, the first that is applied decides.
 //	I3: every wait ends: by its outcome, by another entry's being applied in its place, by the loss of leadership (a
 //	    tracked one: it can be asked about again), by the replica's failure, deletion or stop, or by its caller.
 //	I4: applied indexes are delivered in order, each once.

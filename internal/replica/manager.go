@@ -40,7 +40,8 @@ type Manager struct {
 	log   wal.Store
 	clock *clock.Clock
 
-	metrics *metrics
+	metrics  *metrics
+	forwards *forwards
 
 	// found are the replicas that the WAL held at the start.
 	found []*Replica

@@ -13,6 +13,9 @@ type metrics struct {
 	inFlight           prometheus.Gauge
 	pressureRejections prometheus.Counter
 	reads              map[nyalav1.ReadMode]prometheus.Counter
+	forwarded          map[string]prometheus.Counter
+	forwarding         prometheus.Gauge
+	forwardWait        prometheus.Histogram
 
 	registerer prometheus.Registerer
 	registered []prometheus.Collector
@@ -24,6 +27,13 @@ const (
 	writeRowError = "row_errors" // applied, but for some rows
 	writeRefused  = "refused"    // not applied: the request is at fault, or the caller has to try again or elsewhere
 	writeUnknown  = "unknown"    // whether it was or will be applied isn't known here
+)
+
+// What a follower's answer to a write that it passed on rests on.
+const (
+	forwardApplied = "applied" // it has applied the write itself
+	forwardTaken   = "taken"   // the leader's answer: it isn't applied here so far
+	forwardFailed  = "failed"  // none: refused, or not known
 )
 
 var readModes = map[nyalav1.ReadMode]string{
@@ -51,6 +61,24 @@ func newMetrics(m *Manager, reg prometheus.Registerer) (*metrics, error) {
 	for mode, name := range readModes {
 		x.reads[mode] = reads.WithLabelValues(name)
 	}
+	forwarded := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "replica_forwarded_writes_total", Help: "Writes passed on to leaders elsewhere, by what their answers rest on.",
+	}, []string{"answer"})
+	add(forwarded)
+	x.forwarded = map[string]prometheus.Counter{}
+	for _, a := range []string{forwardApplied, forwardTaken, forwardFailed} {
+		x.forwarded[a] = forwarded.WithLabelValues(a)
+	}
+	x.forwarding = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "replica_forwarded_writes_inflight", Help: "Writes passed on to leaders elsewhere that haven't answered.",
+	})
+	add(x.forwarding)
+	x.forwardWait = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "replica_forwarded_write_wait_seconds",
+		Help:    "Time from a leader's answer until the write was applied here, where the answer came first.",
+		Buckets: []float64{50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 20e-3, 100e-3, 1, 10},
+	})
+	add(x.forwardWait)
 	x.inFlight = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "write_transactions_inflight", Help: "Writes whose outcome is awaited here.",
 	})
@@ -109,6 +137,22 @@ func (x *metrics) wrote(resp *nyalav1.WriteResponse, err error) {
 		}
 	}
 	x.writes[result].Inc()
+}
+
+// forwardedWrite counts a write that was passed on by its answer.
+func (x *metrics) forwardedWrite(p *proposal, err error) {
+	answer := forwardTaken
+	select {
+	case <-p.done:
+		if p.err == nil {
+			answer = forwardApplied
+		}
+	default:
+	}
+	if err != nil {
+		answer = forwardFailed
+	}
+	x.forwarded[answer].Inc()
 }
 
 // read counts a read point.

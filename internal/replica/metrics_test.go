@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 			require.Zero(t, s.GetCounter().GetValue()+s.GetGauge().GetValue(), f.GetName())
 		}
 	}
-	require.Equal(t, 4+3+1+1+5, series)
+	require.Equal(t, 4+3+3+1+1+1+1+5, series)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
 	for _, p := range problems {

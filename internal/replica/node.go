@@ -210,6 +210,9 @@ func (n *Node) openRPC() (err error) {
 	n.beater.sender = n.transport
 	nyalav1.RegisterPeerServiceServer(n.RPC, n.transport)
 	nyalav1.RegisterServerServiceServer(n.RPC, &serverService{n: n})
+	if n.cfg.FS.Role == fs.TabletServer { // a catalog is written to by its master alone
+		nyalav1.RegisterForwardServiceServer(n.RPC, &forwardService{n: n})
+	}
 	return nil
 }
 
@@ -232,6 +235,7 @@ func (n *Node) openReplicas() (err error) {
 	if m.metrics, err = newMetrics(m, n.cfg.Registerer); err != nil {
 		return fmt.Errorf("replicas: metrics: %w", err)
 	}
+	m.forwards = &forwards{dial: n.Dial, metrics: m.metrics}
 	n.Replicas = m
 	opts.OnDurable = m.durable
 	if n.store, err = tablet.Open(opts); err != nil {
@@ -386,6 +390,7 @@ func (n *Node) Close() error {
 	n.closed = true
 	n.connsMu.Unlock()
 	if n.Replicas != nil {
+		n.Replicas.forwards.close()
 		n.Replicas.metrics.unregister()
 	}
 	if n.store != nil {

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/ident"
 	"github.com/nyaladb/nyala/internal/status"
 	"github.com/nyaladb/nyala/internal/tablet"
@@ -15,10 +16,17 @@ type requestKey struct {
 	seq    uint64
 }
 
+func keyOf(id *nyalav1.StoredRequestId) requestKey {
+	key := requestKey{seq: id.GetSeqNo()}
+	copy(key.client[:], id.GetClientId())
+	return key
+}
+
 // proposal is a write whose outcome somebody waits for.
 type proposal struct {
 	key     requestKey
 	tracked bool
+	passed  *passed    // on to the leader; nil: it is proposed here
 	op      ident.OpID // where it stands in the log; zero until the host has said so
 	// older was given the same index in a lower term. Whose entry it is that is applied there decides for both.
 	older *proposal
@@ -44,12 +52,12 @@ func newProposals() proposals {
 }
 
 // begin takes a write in; nil: there are too many.
-func (ps *proposals) begin(key requestKey, tracked bool) *proposal {
+func (ps *proposals) begin(key requestKey, tracked bool, to *passed) *proposal {
 	if ps.n >= maxProposals {
 		return nil
 	}
 	ps.n++
-	p := &proposal{key: key, tracked: tracked, done: make(chan struct{})}
+	p := &proposal{key: key, tracked: tracked, passed: to, done: make(chan struct{})}
 	if tracked {
 		ps.tracked[key] = p
 	}
@@ -82,8 +90,18 @@ func (ps *proposals) applied(op ident.OpID, result tablet.Result, err error, los
 	}
 }
 
+// decided ends the proposal of a request that an applied entry has decided, whoever put that entry into the log (I2).
+func (ps *proposals) decided(id *nyalav1.StoredRequestId, result tablet.Result, err error) {
+	if id == nil || len(ps.tracked) == 0 {
+		return
+	}
+	if p := ps.tracked[keyOf(id)]; p != nil {
+		ps.end(p, result, err)
+	}
+}
+
 // deposed ends the tracked proposals of leaderships that are over: those before term, and those of term too if it isn't led
-// here. Their entries may still be committed, by another leader or under this one again, and then the request's record gives
+// here; those that were passed on to a leader of a term before too, unless it has taken them. Their entries may still be committed, by another leader or under this one again, and then the request's record gives
 // the answer: who asks again finds it. An untracked proposal can't be asked about again, so it waits for what its place in
 // the log becomes.
 func (ps *proposals) deposed(term ident.Term, leads bool, err func() error) {
@@ -105,6 +123,11 @@ func (ps *proposals) deposed(term ident.Term, leads bool, err func() error) {
 			ps.placed[index] = kept
 		}
 	}
+	for _, p := range ps.tracked {
+		if p.passed != nil && p.passed.answer == nil && p.passed.term < term {
+			ps.end(p, tablet.Result{}, err())
+		}
+	}
 }
 
 // endAll ends everything.
@@ -120,7 +143,7 @@ func (ps *proposals) endAll(err error) {
 	}
 }
 
-// end gives a proposal its outcome; the first one counts. The caller has taken it out of placed.
+// end gives a proposal its outcome; the first one counts. If it still stands in placed it leaves that with its index.
 func (ps *proposals) end(p *proposal, result tablet.Result, err error) {
 	if p.ended {
 		return
@@ -134,8 +157,8 @@ func (ps *proposals) end(p *proposal, result tablet.Result, err error) {
 }
 
 // known is a proposal that has ended before it began: its request was answered earlier.
-func known(result tablet.Result) *proposal {
-	p := &proposal{ended: true, done: make(chan struct{}), result: result}
+func known(result tablet.Result, to *passed) *proposal {
+	p := &proposal{ended: true, passed: to, done: make(chan struct{}), result: result}
 	close(p.done)
 	return p
 }

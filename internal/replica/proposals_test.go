@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
 	"github.com/nyaladb/nyala/internal/tablet"
@@ -25,7 +26,7 @@ func op(term ident.Term, index ident.Index) ident.OpID { return ident.OpID{Term:
 
 func (ps *proposals) open(t *testing.T, client byte, tracked bool, at ident.OpID) *proposal {
 	t.Helper()
-	p := ps.begin(requestKey{client: [16]byte{client}}, tracked)
+	p := ps.begin(requestKey{client: [16]byte{client}}, tracked, nil)
 	require.NotNil(t, p)
 	if at != (ident.OpID{}) {
 		ps.place(p, at)
@@ -104,16 +105,50 @@ func TestProposalsDeposed(t *testing.T) {
 	require.Empty(t, ps.placed)
 }
 
+// TestProposalsPassedOn: a write that was passed on ends when an entry with its number is applied, at any index; by the end of
+// the leadership that it was passed on to; but not by that once the leader has taken it.
+func TestProposalsPassedOn(t *testing.T) {
+	ps := newProposals()
+	id := func(seq uint64) *nyalav1.StoredRequestId {
+		return &nyalav1.StoredRequestId{ClientId: make([]byte, 16), SeqNo: seq}
+	}
+	to := func(term ident.Term) *passed { return &passed{term: term, answered: make(chan struct{})} }
+	decided := ps.begin(keyOf(id(1)), true, to(5))
+	open := ps.begin(keyOf(id(2)), true, to(5))
+	taken := ps.begin(keyOf(id(3)), true, to(5))
+	taken.passed.answer = &nyalav1.WriteResponse{Timestamp: 9}
+	own := ps.begin(keyOf(id(4)), true, nil)
+	ps.place(own, op(6, 20))
+	ps.decided(id(1), tablet.Result{Timestamp: 7}, nil)
+	wantEnd(t, decided, nil)
+	require.Equal(t, hybridtime.Timestamp(7), decided.result.Timestamp)
+	ps.deposed(5, false, deposed)
+	wantOpen(t, open)
+	ps.deposed(6, true, deposed)
+	wantEnd(t, open, errDeposed)
+	wantOpen(t, taken)
+	ps.decided(id(4), tablet.Result{Timestamp: 8}, nil) // an earlier leader's entry for the same request
+	wantEnd(t, own, nil)
+	ps.applied(op(6, 20), tablet.Result{Timestamp: 11}, nil, lost)
+	require.Equal(t, hybridtime.Timestamp(8), own.result.Timestamp)
+	ps.decided(id(3), tablet.Result{}, errLost)
+	wantEnd(t, taken, errLost)
+	ps.decided(nil, tablet.Result{}, nil)
+	require.Zero(t, ps.n)
+	require.Empty(t, ps.placed)
+	require.Empty(t, ps.tracked)
+}
+
 func TestProposalsBounded(t *testing.T) {
 	ps := newProposals()
 	var last *proposal
 	for i := range maxProposals {
-		last = ps.begin(requestKey{seq: uint64(i)}, true)
+		last = ps.begin(requestKey{seq: uint64(i)}, true, nil)
 		require.NotNil(t, last)
 	}
-	require.Nil(t, ps.begin(requestKey{seq: maxProposals}, true))
+	require.Nil(t, ps.begin(requestKey{seq: maxProposals}, true, nil))
 	ps.end(last, tablet.Result{}, errEnd)
-	require.NotNil(t, ps.begin(requestKey{seq: maxProposals}, true))
+	require.NotNil(t, ps.begin(requestKey{seq: maxProposals}, true, nil))
 }
 
 // TestProposalsEnd runs a replica through random terms, as leader and not, and sees that every proposal ends once, with
@@ -136,7 +171,7 @@ func TestProposalsEnd(t *testing.T) {
 				if tracked && ps.tracked[key] != nil {
 					return
 				}
-				p := ps.begin(key, tracked)
+				p := ps.begin(key, tracked, nil)
 				last++
 				log[last] = op(term, last)
 				ps.place(p, log[last])

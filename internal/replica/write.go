@@ -27,11 +27,12 @@ const (
 	minRowOperationBytes = 3
 )
 
-// Write applies req's rows through the log and returns once they can be read here. Errors of single rows stand in the
-// answer; an error means that the whole request wasn't applied, or that this isn't known here (TIMED_OUT, NOT_THE_LEADER,
-// SERVICE_UNAVAILABLE, TABLET_FAILED): sent again with the same request id it is applied once.
+// Write applies req's rows through the log and returns once they can be read here: a follower has the leader take them, and
+// where they aren't applied here by the end of the caller's time it gives the leader's answer. Errors of single rows stand in
+// the answer; an error means that the whole request wasn't applied, or that this isn't known here (TIMED_OUT,
+// NOT_THE_LEADER, SERVICE_UNAVAILABLE, TABLET_FAILED): sent again with the same request id it is applied once.
 func (r *Replica) Write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
-	resp, err := r.write(ctx, req)
+	resp, err := r.write(ctx, req, r.writeAtFollower)
 	if err == nil && req.GetCommitWait() {
 		resp, err = r.commitWait(ctx, resp)
 	}
@@ -39,7 +40,19 @@ func (r *Replica) Write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 	return resp, err
 }
 
-func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
+// writeForwarded is Write for what another server passes on: it is not passed on again.
+func (r *Replica) writeForwarded(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
+	resp, err := r.write(ctx, req, func(_ context.Context, t *tablet.Tablet, _ *nyalav1.WriteRequest, id *nyalav1.StoredRequestId) (*nyalav1.WriteResponse, error) {
+		return r.answerOfFollower(t, id)
+	})
+	r.m.metrics.wrote(resp, err)
+	return resp, err
+}
+
+// write is a write at a replica that leads, and elsewhere at a follower.
+func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest,
+	elsewhere func(context.Context, *tablet.Tablet, *nyalav1.WriteRequest, *nyalav1.StoredRequestId) (*nyalav1.WriteResponse, error),
+) (*nyalav1.WriteResponse, error) {
 	t, err := r.Tablet()
 	if err != nil {
 		return nil, err
@@ -58,7 +71,7 @@ func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 	}
 	// A follower says so before it looks at the rows: it may be behind in what it knows of the schema.
 	if !r.leads() {
-		return r.answerOfFollower(t, op.GetRequestId())
+		return elsewhere(ctx, t, req, op.GetRequestId())
 	}
 	if err := r.check(t, op); err != nil {
 		return nil, err
@@ -71,7 +84,7 @@ func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest) (*nyalav
 	if err := ctx.Err(); err != nil {
 		return nil, status.Wrap(status.TimedOut, err, "tablet %s: the write was not begun", r.id)
 	}
-	p, isNew, err := r.begin(t, op.GetRequestId())
+	p, isNew, err := r.begin(t, op.GetRequestId(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -113,17 +126,34 @@ func (r *Replica) check(t *tablet.Tablet, op *nyalav1.WriteOp) error {
 func (r *Replica) outcomeOf(ctx context.Context, p *proposal) (*nyalav1.WriteResponse, error) {
 	select {
 	case <-p.done:
+	case <-p.passed.taken():
+		r.awaitApplied(ctx, p)
 	case <-ctx.Done():
-		select {
-		case <-p.done:
-		default:
-			return nil, status.Wrap(status.TimedOut, ctx.Err(), "tablet %s: the outcome of the write isn't known", r.id)
+	}
+	select {
+	case <-p.done:
+		if p.err == nil {
+			return answerOf(uint64(p.result.Timestamp), p.result.RowErrors, p.passed), nil
 		}
+	default:
 	}
-	if p.err != nil {
+	select {
+	case <-p.passed.taken(): // it is applied, if not here
+		return answerOf(p.passed.answer.GetTimestamp(), p.passed.answer.GetRowErrors(), p.passed), nil
+	case <-p.done:
 		return nil, p.err
+	default:
+		return nil, status.Wrap(status.TimedOut, ctx.Err(), "tablet %s: the outcome of the write isn't known", r.id)
 	}
-	return &nyalav1.WriteResponse{Timestamp: uint64(p.result.Timestamp), RowErrors: p.result.RowErrors}, nil
+}
+
+// answerOf is a write's answer; to is the leader that it was passed on to, if it was.
+func answerOf(ts uint64, rowErrors []*nyalav1.RowError, to *passed) *nyalav1.WriteResponse {
+	resp := &nyalav1.WriteResponse{Timestamp: ts, RowErrors: rowErrors}
+	if to != nil {
+		resp.Leader = to.leader
+	}
+	return resp
 }
 
 // answerOfFollower gives the answer to a request that was applied before, which every replica knows, and otherwise sends
@@ -132,7 +162,7 @@ func (r *Replica) answerOfFollower(t *tablet.Tablet, id *nyalav1.StoredRequestId
 	if id != nil {
 		switch result, state := t.Lookup(id); state {
 		case tablet.LookupDone:
-			return &nyalav1.WriteResponse{Timestamp: uint64(result.Timestamp), RowErrors: result.RowErrors}, nil
+			return answerOf(uint64(result.Timestamp), result.RowErrors, r.leaderElsewhere()), nil
 		case tablet.LookupStale:
 			return nil, staleRequest(id)
 		case tablet.LookupNew:
@@ -153,14 +183,13 @@ func storedRequestID(id *nyalav1.RequestId) *nyalav1.StoredRequestId {
 }
 
 // begin finds what is known of a request: its outcome, or a proposal under way that is shared (I2), or neither, and then it
-// takes a new one in.
+// takes a new one in, to be proposed here or passed on to the leader.
 //
 // The order matters: an outcome is visible to Lookup before its proposal ends, so a request that is in neither was not
 // applied here so far. It may stand in the log all the same, proposed by an earlier leader: then it is applied as a
 // duplicate and gets the first answer.
-func (r *Replica) begin(t *tablet.Tablet, id *nyalav1.StoredRequestId) (p *proposal, isNew bool, err error) {
-	key := requestKey{seq: id.GetSeqNo()}
-	copy(key.client[:], id.GetClientId())
+func (r *Replica) begin(t *tablet.Tablet, id *nyalav1.StoredRequestId, to *passed) (p *proposal, isNew bool, err error) {
+	key := keyOf(id)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, err := r.tabletLocked(); err != nil {
@@ -172,13 +201,13 @@ func (r *Replica) begin(t *tablet.Tablet, id *nyalav1.StoredRequestId) (p *propo
 		}
 		switch result, state := t.Lookup(id); state {
 		case tablet.LookupDone:
-			return known(result), false, nil
+			return known(result, to), false, nil
 		case tablet.LookupStale:
 			return nil, false, staleRequest(id)
 		case tablet.LookupNew:
 		}
 	}
-	if p = r.proposals.begin(key, id != nil); p == nil {
+	if p = r.proposals.begin(key, id != nil, to); p == nil {
 		return nil, false, &status.Error{
 			Code: status.TooBusy, RetryAfter: busyRetry,
 			Msg: fmt.Sprintf("tablet %s: %d writes are under way, no more are taken", r.id, maxProposals),
@@ -288,6 +317,7 @@ func (r *Replica) deliver(outcomes []outcome) {
 		for i := range outcomes {
 			o := &outcomes[i]
 			ps.applied(o.op, o.result, o.err(), r.lost)
+			ps.decided(o.request, o.result, o.err())
 			r.deliveredLocked(o.op.Index)
 		}
 	})

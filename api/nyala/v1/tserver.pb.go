@@ -288,9 +288,11 @@ func (x *RowError) GetMessage() string {
 }
 
 type WriteResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Timestamp     uint64                 `protobuf:"fixed64,1,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
-	RowErrors     []*RowError            `protobuf:"bytes,2,rep,name=row_errors,json=rowErrors,proto3" json:"row_errors,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Timestamp uint64                 `protobuf:"fixed64,1,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	RowErrors []*RowError            `protobuf:"bytes,2,rep,name=row_errors,json=rowErrors,proto3" json:"row_errors,omitempty"`
+	// Who leads the tablet, where that isn't the server that answers and as far as it knows.
+	Leader        *Peer `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -339,6 +341,109 @@ func (x *WriteResponse) GetRowErrors() []*RowError {
 	return nil
 }
 
+func (x *WriteResponse) GetLeader() *Peer {
+	if x != nil {
+		return x.Leader
+	}
+	return nil
+}
+
+type ForwardWriteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DestServerId  string                 `protobuf:"bytes,1,opt,name=dest_server_id,json=destServerId,proto3" json:"dest_server_id,omitempty"`
+	Write         *WriteRequest          `protobuf:"bytes,2,opt,name=write,proto3" json:"write,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardWriteRequest) Reset() {
+	*x = ForwardWriteRequest{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardWriteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardWriteRequest) ProtoMessage() {}
+
+func (x *ForwardWriteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardWriteRequest.ProtoReflect.Descriptor instead.
+func (*ForwardWriteRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ForwardWriteRequest) GetDestServerId() string {
+	if x != nil {
+		return x.DestServerId
+	}
+	return ""
+}
+
+func (x *ForwardWriteRequest) GetWrite() *WriteRequest {
+	if x != nil {
+		return x.Write
+	}
+	return nil
+}
+
+type ForwardWriteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Write         *WriteResponse         `protobuf:"bytes,1,opt,name=write,proto3" json:"write,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardWriteResponse) Reset() {
+	*x = ForwardWriteResponse{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardWriteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardWriteResponse) ProtoMessage() {}
+
+func (x *ForwardWriteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardWriteResponse.ProtoReflect.Descriptor instead.
+func (*ForwardWriteResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ForwardWriteResponse) GetWrite() *WriteResponse {
+	if x != nil {
+		return x.Write
+	}
+	return nil
+}
+
 type NewScan struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	TabletId string                 `protobuf:"bytes,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
@@ -363,7 +468,7 @@ type NewScan struct {
 
 func (x *NewScan) Reset() {
 	*x = NewScan{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[4]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -375,7 +480,7 @@ func (x *NewScan) String() string {
 func (*NewScan) ProtoMessage() {}
 
 func (x *NewScan) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[4]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -388,7 +493,7 @@ func (x *NewScan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewScan.ProtoReflect.Descriptor instead.
 func (*NewScan) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{4}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NewScan) GetTabletId() string {
@@ -493,7 +598,7 @@ type ScanRequest struct {
 
 func (x *ScanRequest) Reset() {
 	*x = ScanRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[5]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -505,7 +610,7 @@ func (x *ScanRequest) String() string {
 func (*ScanRequest) ProtoMessage() {}
 
 func (x *ScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[5]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -518,7 +623,7 @@ func (x *ScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanRequest.ProtoReflect.Descriptor instead.
 func (*ScanRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{5}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ScanRequest) GetTarget() isScanRequest_Target {
@@ -601,7 +706,7 @@ type ScanResponse struct {
 
 func (x *ScanResponse) Reset() {
 	*x = ScanResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[6]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -613,7 +718,7 @@ func (x *ScanResponse) String() string {
 func (*ScanResponse) ProtoMessage() {}
 
 func (x *ScanResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[6]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -626,7 +731,7 @@ func (x *ScanResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanResponse.ProtoReflect.Descriptor instead.
 func (*ScanResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{6}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ScanResponse) GetScannerId() []byte {
@@ -687,7 +792,7 @@ type ScannerKeepAliveRequest struct {
 
 func (x *ScannerKeepAliveRequest) Reset() {
 	*x = ScannerKeepAliveRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[7]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +804,7 @@ func (x *ScannerKeepAliveRequest) String() string {
 func (*ScannerKeepAliveRequest) ProtoMessage() {}
 
 func (x *ScannerKeepAliveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[7]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +817,7 @@ func (x *ScannerKeepAliveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScannerKeepAliveRequest.ProtoReflect.Descriptor instead.
 func (*ScannerKeepAliveRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{7}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ScannerKeepAliveRequest) GetScannerId() []byte {
@@ -730,7 +835,7 @@ type ScannerKeepAliveResponse struct {
 
 func (x *ScannerKeepAliveResponse) Reset() {
 	*x = ScannerKeepAliveResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[8]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +847,7 @@ func (x *ScannerKeepAliveResponse) String() string {
 func (*ScannerKeepAliveResponse) ProtoMessage() {}
 
 func (x *ScannerKeepAliveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[8]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +860,7 @@ func (x *ScannerKeepAliveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScannerKeepAliveResponse.ProtoReflect.Descriptor instead.
 func (*ScannerKeepAliveResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{8}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{10}
 }
 
 type CreateTabletRequest struct {
@@ -774,7 +879,7 @@ type CreateTabletRequest struct {
 
 func (x *CreateTabletRequest) Reset() {
 	*x = CreateTabletRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[9]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +891,7 @@ func (x *CreateTabletRequest) String() string {
 func (*CreateTabletRequest) ProtoMessage() {}
 
 func (x *CreateTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[9]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +904,7 @@ func (x *CreateTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTabletRequest.ProtoReflect.Descriptor instead.
 func (*CreateTabletRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{9}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateTabletRequest) GetDestServerId() string {
@@ -866,7 +971,7 @@ type CreateTabletResponse struct {
 
 func (x *CreateTabletResponse) Reset() {
 	*x = CreateTabletResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[10]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +983,7 @@ func (x *CreateTabletResponse) String() string {
 func (*CreateTabletResponse) ProtoMessage() {}
 
 func (x *CreateTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[10]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +996,7 @@ func (x *CreateTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTabletResponse.ProtoReflect.Descriptor instead.
 func (*CreateTabletResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{10}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{12}
 }
 
 type DeleteTabletRequest struct {
@@ -906,7 +1011,7 @@ type DeleteTabletRequest struct {
 
 func (x *DeleteTabletRequest) Reset() {
 	*x = DeleteTabletRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[11]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1023,7 @@ func (x *DeleteTabletRequest) String() string {
 func (*DeleteTabletRequest) ProtoMessage() {}
 
 func (x *DeleteTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[11]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1036,7 @@ func (x *DeleteTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTabletRequest.ProtoReflect.Descriptor instead.
 func (*DeleteTabletRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{11}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteTabletRequest) GetDestServerId() string {
@@ -970,7 +1075,7 @@ type DeleteTabletResponse struct {
 
 func (x *DeleteTabletResponse) Reset() {
 	*x = DeleteTabletResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[12]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1087,7 @@ func (x *DeleteTabletResponse) String() string {
 func (*DeleteTabletResponse) ProtoMessage() {}
 
 func (x *DeleteTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[12]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1100,7 @@ func (x *DeleteTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTabletResponse.ProtoReflect.Descriptor instead.
 func (*DeleteTabletResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{12}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{14}
 }
 
 // AlterTabletRequest gives a tablet a later version of its table's schema. Only its leader takes it.
@@ -1010,7 +1115,7 @@ type AlterTabletRequest struct {
 
 func (x *AlterTabletRequest) Reset() {
 	*x = AlterTabletRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1127,7 @@ func (x *AlterTabletRequest) String() string {
 func (*AlterTabletRequest) ProtoMessage() {}
 
 func (x *AlterTabletRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[13]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1140,7 @@ func (x *AlterTabletRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTabletRequest.ProtoReflect.Descriptor instead.
 func (*AlterTabletRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{13}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AlterTabletRequest) GetDestServerId() string {
@@ -1068,7 +1173,7 @@ type AlterTabletResponse struct {
 
 func (x *AlterTabletResponse) Reset() {
 	*x = AlterTabletResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1185,7 @@ func (x *AlterTabletResponse) String() string {
 func (*AlterTabletResponse) ProtoMessage() {}
 
 func (x *AlterTabletResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[14]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1198,7 @@ func (x *AlterTabletResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterTabletResponse.ProtoReflect.Descriptor instead.
 func (*AlterTabletResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{14}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AlterTabletResponse) GetSchemaVersion() uint32 {
@@ -1131,7 +1236,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1248,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[15]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1261,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{15}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReplicaStatus) GetTabletId() string {
@@ -1294,7 +1399,7 @@ type ListTabletsRequest struct {
 
 func (x *ListTabletsRequest) Reset() {
 	*x = ListTabletsRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1411,7 @@ func (x *ListTabletsRequest) String() string {
 func (*ListTabletsRequest) ProtoMessage() {}
 
 func (x *ListTabletsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[16]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1424,7 @@ func (x *ListTabletsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTabletsRequest.ProtoReflect.Descriptor instead.
 func (*ListTabletsRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{16}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListTabletsRequest) GetTabletIds() []string {
@@ -1338,7 +1443,7 @@ type ListTabletsResponse struct {
 
 func (x *ListTabletsResponse) Reset() {
 	*x = ListTabletsResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1455,7 @@ func (x *ListTabletsResponse) String() string {
 func (*ListTabletsResponse) ProtoMessage() {}
 
 func (x *ListTabletsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[17]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1468,7 @@ func (x *ListTabletsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTabletsResponse.ProtoReflect.Descriptor instead.
 func (*ListTabletsResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{17}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListTabletsResponse) GetReplicas() []*ReplicaStatus {
@@ -1384,7 +1489,7 @@ type LeaderStepDownRequest struct {
 
 func (x *LeaderStepDownRequest) Reset() {
 	*x = LeaderStepDownRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1501,7 @@ func (x *LeaderStepDownRequest) String() string {
 func (*LeaderStepDownRequest) ProtoMessage() {}
 
 func (x *LeaderStepDownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[18]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1514,7 @@ func (x *LeaderStepDownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderStepDownRequest.ProtoReflect.Descriptor instead.
 func (*LeaderStepDownRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{18}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaderStepDownRequest) GetDestServerId() string {
@@ -1441,7 +1546,7 @@ type LeaderStepDownResponse struct {
 
 func (x *LeaderStepDownResponse) Reset() {
 	*x = LeaderStepDownResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1558,7 @@ func (x *LeaderStepDownResponse) String() string {
 func (*LeaderStepDownResponse) ProtoMessage() {}
 
 func (x *LeaderStepDownResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[19]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1571,7 @@ func (x *LeaderStepDownResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderStepDownResponse.ProtoReflect.Descriptor instead.
 func (*LeaderStepDownResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{19}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{21}
 }
 
 type ChangeConfigRequest struct {
@@ -1486,7 +1591,7 @@ type ChangeConfigRequest struct {
 
 func (x *ChangeConfigRequest) Reset() {
 	*x = ChangeConfigRequest{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[20]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1603,7 @@ func (x *ChangeConfigRequest) String() string {
 func (*ChangeConfigRequest) ProtoMessage() {}
 
 func (x *ChangeConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[20]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1616,7 @@ func (x *ChangeConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeConfigRequest.ProtoReflect.Descriptor instead.
 func (*ChangeConfigRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{20}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ChangeConfigRequest) GetDestServerId() string {
@@ -1566,7 +1671,7 @@ type ChangeConfigResponse struct {
 
 func (x *ChangeConfigResponse) Reset() {
 	*x = ChangeConfigResponse{}
-	mi := &file_nyala_v1_tserver_proto_msgTypes[21]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1683,7 @@ func (x *ChangeConfigResponse) String() string {
 func (*ChangeConfigResponse) ProtoMessage() {}
 
 func (x *ChangeConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_tserver_proto_msgTypes[21]
+	mi := &file_nyala_v1_tserver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1696,7 @@ func (x *ChangeConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeConfigResponse.ProtoReflect.Descriptor instead.
 func (*ChangeConfigResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{21}
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ChangeConfigResponse) GetConfig() *RaftConfig {
@@ -1622,11 +1727,17 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\bRowError\x12\x1b\n" +
 	"\trow_index\x18\x01 \x01(\rR\browIndex\x12'\n" +
 	"\x04code\x18\x02 \x01(\x0e2\x13.nyala.v1.ErrorCodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"`\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x88\x01\n" +
 	"\rWriteResponse\x12\x1c\n" +
 	"\ttimestamp\x18\x01 \x01(\x06R\ttimestamp\x121\n" +
 	"\n" +
-	"row_errors\x18\x02 \x03(\v2\x12.nyala.v1.RowErrorR\trowErrors\"\x9a\x04\n" +
+	"row_errors\x18\x02 \x03(\v2\x12.nyala.v1.RowErrorR\trowErrors\x12&\n" +
+	"\x06leader\x18\x03 \x01(\v2\x0e.nyala.v1.PeerR\x06leader\"i\n" +
+	"\x13ForwardWriteRequest\x12$\n" +
+	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12,\n" +
+	"\x05write\x18\x02 \x01(\v2\x16.nyala.v1.WriteRequestR\x05write\"E\n" +
+	"\x14ForwardWriteResponse\x12-\n" +
+	"\x05write\x18\x01 \x01(\v2\x17.nyala.v1.WriteResponseR\x05write\"\x9a\x04\n" +
 	"\aNewScan\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x18\n" +
 	"\acolumns\x18\x02 \x03(\tR\acolumns\x12\x1d\n" +
@@ -1753,7 +1864,9 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\vAlterTablet\x12\x1c.nyala.v1.AlterTabletRequest\x1a\x1d.nyala.v1.AlterTabletResponse\x12J\n" +
 	"\vListTablets\x12\x1c.nyala.v1.ListTabletsRequest\x1a\x1d.nyala.v1.ListTabletsResponse\x12S\n" +
 	"\x0eLeaderStepDown\x12\x1f.nyala.v1.LeaderStepDownRequest\x1a .nyala.v1.LeaderStepDownResponse\x12M\n" +
-	"\fChangeConfig\x12\x1d.nyala.v1.ChangeConfigRequest\x1a\x1e.nyala.v1.ChangeConfigResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
+	"\fChangeConfig\x12\x1d.nyala.v1.ChangeConfigRequest\x1a\x1e.nyala.v1.ChangeConfigResponse2_\n" +
+	"\x0eForwardService\x12M\n" +
+	"\fForwardWrite\x12\x1d.nyala.v1.ForwardWriteRequest\x1a\x1e.nyala.v1.ForwardWriteResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
 
 var (
 	file_nyala_v1_tserver_proto_rawDescOnce sync.Once
@@ -1768,85 +1881,92 @@ func file_nyala_v1_tserver_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_tserver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_nyala_v1_tserver_proto_goTypes = []any{
 	(TabletState)(0),                 // 0: nyala.v1.TabletState
 	(*RequestId)(nil),                // 1: nyala.v1.RequestId
 	(*WriteRequest)(nil),             // 2: nyala.v1.WriteRequest
 	(*RowError)(nil),                 // 3: nyala.v1.RowError
 	(*WriteResponse)(nil),            // 4: nyala.v1.WriteResponse
-	(*NewScan)(nil),                  // 5: nyala.v1.NewScan
-	(*ScanRequest)(nil),              // 6: nyala.v1.ScanRequest
-	(*ScanResponse)(nil),             // 7: nyala.v1.ScanResponse
-	(*ScannerKeepAliveRequest)(nil),  // 8: nyala.v1.ScannerKeepAliveRequest
-	(*ScannerKeepAliveResponse)(nil), // 9: nyala.v1.ScannerKeepAliveResponse
-	(*CreateTabletRequest)(nil),      // 10: nyala.v1.CreateTabletRequest
-	(*CreateTabletResponse)(nil),     // 11: nyala.v1.CreateTabletResponse
-	(*DeleteTabletRequest)(nil),      // 12: nyala.v1.DeleteTabletRequest
-	(*DeleteTabletResponse)(nil),     // 13: nyala.v1.DeleteTabletResponse
-	(*AlterTabletRequest)(nil),       // 14: nyala.v1.AlterTabletRequest
-	(*AlterTabletResponse)(nil),      // 15: nyala.v1.AlterTabletResponse
-	(*ReplicaStatus)(nil),            // 16: nyala.v1.ReplicaStatus
-	(*ListTabletsRequest)(nil),       // 17: nyala.v1.ListTabletsRequest
-	(*ListTabletsResponse)(nil),      // 18: nyala.v1.ListTabletsResponse
-	(*LeaderStepDownRequest)(nil),    // 19: nyala.v1.LeaderStepDownRequest
-	(*LeaderStepDownResponse)(nil),   // 20: nyala.v1.LeaderStepDownResponse
-	(*ChangeConfigRequest)(nil),      // 21: nyala.v1.ChangeConfigRequest
-	(*ChangeConfigResponse)(nil),     // 22: nyala.v1.ChangeConfigResponse
-	(*RowOperations)(nil),            // 23: nyala.v1.RowOperations
-	(ErrorCode)(0),                   // 24: nyala.v1.ErrorCode
-	(*Predicate)(nil),                // 25: nyala.v1.Predicate
-	(ReadMode)(0),                    // 26: nyala.v1.ReadMode
-	(*Schema)(nil),                   // 27: nyala.v1.Schema
-	(*PartitionSchema)(nil),          // 28: nyala.v1.PartitionSchema
-	(*Partition)(nil),                // 29: nyala.v1.Partition
-	(*RaftConfig)(nil),               // 30: nyala.v1.RaftConfig
-	(Role)(0),                        // 31: nyala.v1.Role
-	(*Peer)(nil),                     // 32: nyala.v1.Peer
+	(*ForwardWriteRequest)(nil),      // 5: nyala.v1.ForwardWriteRequest
+	(*ForwardWriteResponse)(nil),     // 6: nyala.v1.ForwardWriteResponse
+	(*NewScan)(nil),                  // 7: nyala.v1.NewScan
+	(*ScanRequest)(nil),              // 8: nyala.v1.ScanRequest
+	(*ScanResponse)(nil),             // 9: nyala.v1.ScanResponse
+	(*ScannerKeepAliveRequest)(nil),  // 10: nyala.v1.ScannerKeepAliveRequest
+	(*ScannerKeepAliveResponse)(nil), // 11: nyala.v1.ScannerKeepAliveResponse
+	(*CreateTabletRequest)(nil),      // 12: nyala.v1.CreateTabletRequest
+	(*CreateTabletResponse)(nil),     // 13: nyala.v1.CreateTabletResponse
+	(*DeleteTabletRequest)(nil),      // 14: nyala.v1.DeleteTabletRequest
+	(*DeleteTabletResponse)(nil),     // 15: nyala.v1.DeleteTabletResponse
+	(*AlterTabletRequest)(nil),       // 16: nyala.v1.AlterTabletRequest
+	(*AlterTabletResponse)(nil),      // 17: nyala.v1.AlterTabletResponse
+	(*ReplicaStatus)(nil),            // 18: nyala.v1.ReplicaStatus
+	(*ListTabletsRequest)(nil),       // 19: nyala.v1.ListTabletsRequest
+	(*ListTabletsResponse)(nil),      // 20: nyala.v1.ListTabletsResponse
+	(*LeaderStepDownRequest)(nil),    // 21: nyala.v1.LeaderStepDownRequest
+	(*LeaderStepDownResponse)(nil),   // 22: nyala.v1.LeaderStepDownResponse
+	(*ChangeConfigRequest)(nil),      // 23: nyala.v1.ChangeConfigRequest
+	(*ChangeConfigResponse)(nil),     // 24: nyala.v1.ChangeConfigResponse
+	(*RowOperations)(nil),            // 25: nyala.v1.RowOperations
+	(ErrorCode)(0),                   // 26: nyala.v1.ErrorCode
+	(*Peer)(nil),                     // 27: nyala.v1.Peer
+	(*Predicate)(nil),                // 28: nyala.v1.Predicate
+	(ReadMode)(0),                    // 29: nyala.v1.ReadMode
+	(*Schema)(nil),                   // 30: nyala.v1.Schema
+	(*PartitionSchema)(nil),          // 31: nyala.v1.PartitionSchema
+	(*Partition)(nil),                // 32: nyala.v1.Partition
+	(*RaftConfig)(nil),               // 33: nyala.v1.RaftConfig
+	(Role)(0),                        // 34: nyala.v1.Role
 }
 var file_nyala_v1_tserver_proto_depIdxs = []int32{
-	23, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
+	25, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
 	1,  // 1: nyala.v1.WriteRequest.request_id:type_name -> nyala.v1.RequestId
-	24, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
+	26, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
 	3,  // 3: nyala.v1.WriteResponse.row_errors:type_name -> nyala.v1.RowError
-	25, // 4: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
-	26, // 5: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
-	5,  // 6: nyala.v1.ScanRequest.new_scan:type_name -> nyala.v1.NewScan
-	27, // 7: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
-	28, // 8: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
-	29, // 9: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
-	30, // 10: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
-	27, // 11: nyala.v1.AlterTabletRequest.schema:type_name -> nyala.v1.Schema
-	0,  // 12: nyala.v1.ReplicaStatus.state:type_name -> nyala.v1.TabletState
-	31, // 13: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
-	30, // 14: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
-	29, // 15: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
-	16, // 16: nyala.v1.ListTabletsResponse.replicas:type_name -> nyala.v1.ReplicaStatus
-	32, // 17: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
-	30, // 18: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
-	2,  // 19: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
-	6,  // 20: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
-	8,  // 21: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
-	10, // 22: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
-	12, // 23: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
-	14, // 24: nyala.v1.TabletAdminService.AlterTablet:input_type -> nyala.v1.AlterTabletRequest
-	17, // 25: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
-	19, // 26: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
-	21, // 27: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
-	4,  // 28: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
-	7,  // 29: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
-	9,  // 30: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
-	11, // 31: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
-	13, // 32: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
-	15, // 33: nyala.v1.TabletAdminService.AlterTablet:output_type -> nyala.v1.AlterTabletResponse
-	18, // 34: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
-	20, // 35: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
-	22, // 36: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
-	28, // [28:37] is the sub-list for method output_type
-	19, // [19:28] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	27, // 4: nyala.v1.WriteResponse.leader:type_name -> nyala.v1.Peer
+	2,  // 5: nyala.v1.ForwardWriteRequest.write:type_name -> nyala.v1.WriteRequest
+	4,  // 6: nyala.v1.ForwardWriteResponse.write:type_name -> nyala.v1.WriteResponse
+	28, // 7: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
+	29, // 8: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
+	7,  // 9: nyala.v1.ScanRequest.new_scan:type_name -> nyala.v1.NewScan
+	30, // 10: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
+	31, // 11: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
+	32, // 12: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
+	33, // 13: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
+	30, // 14: nyala.v1.AlterTabletRequest.schema:type_name -> nyala.v1.Schema
+	0,  // 15: nyala.v1.ReplicaStatus.state:type_name -> nyala.v1.TabletState
+	34, // 16: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
+	33, // 17: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
+	32, // 18: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
+	18, // 19: nyala.v1.ListTabletsResponse.replicas:type_name -> nyala.v1.ReplicaStatus
+	27, // 20: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
+	33, // 21: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
+	2,  // 22: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
+	8,  // 23: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
+	10, // 24: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
+	12, // 25: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
+	14, // 26: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
+	16, // 27: nyala.v1.TabletAdminService.AlterTablet:input_type -> nyala.v1.AlterTabletRequest
+	19, // 28: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
+	21, // 29: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
+	23, // 30: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
+	5,  // 31: nyala.v1.ForwardService.ForwardWrite:input_type -> nyala.v1.ForwardWriteRequest
+	4,  // 32: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
+	9,  // 33: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
+	11, // 34: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
+	13, // 35: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
+	15, // 36: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
+	17, // 37: nyala.v1.TabletAdminService.AlterTablet:output_type -> nyala.v1.AlterTabletResponse
+	20, // 38: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
+	22, // 39: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
+	24, // 40: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
+	6,  // 41: nyala.v1.ForwardService.ForwardWrite:output_type -> nyala.v1.ForwardWriteResponse
+	32, // [32:42] is the sub-list for method output_type
+	22, // [22:32] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_tserver_proto_init() }
@@ -1855,22 +1975,22 @@ func file_nyala_v1_tserver_proto_init() {
 		return
 	}
 	file_nyala_v1_common_proto_init()
-	file_nyala_v1_tserver_proto_msgTypes[4].OneofWrappers = []any{}
-	file_nyala_v1_tserver_proto_msgTypes[5].OneofWrappers = []any{
+	file_nyala_v1_tserver_proto_msgTypes[6].OneofWrappers = []any{}
+	file_nyala_v1_tserver_proto_msgTypes[7].OneofWrappers = []any{
 		(*ScanRequest_NewScan)(nil),
 		(*ScanRequest_ScannerId)(nil),
 	}
-	file_nyala_v1_tserver_proto_msgTypes[6].OneofWrappers = []any{}
-	file_nyala_v1_tserver_proto_msgTypes[20].OneofWrappers = []any{}
+	file_nyala_v1_tserver_proto_msgTypes[8].OneofWrappers = []any{}
+	file_nyala_v1_tserver_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_tserver_proto_rawDesc), len(file_nyala_v1_tserver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_nyala_v1_tserver_proto_goTypes,
 		DependencyIndexes: file_nyala_v1_tserver_proto_depIdxs,

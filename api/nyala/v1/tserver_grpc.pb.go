@@ -497,3 +497,113 @@ var TabletAdminService_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "nyala/v1/tserver.proto",
 }
+
+const (
+	ForwardService_ForwardWrite_FullMethodName = "/nyala.v1.ForwardService/ForwardWrite"
+)
+
+// ForwardServiceClient is the client API for ForwardService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// ForwardService is what a tablet server calls on another to pass a client's write on to the tablet's leader. What comes by
+// it is never passed on again. It is a service, with a queue, of its own: two servers full of writes to be passed on to each
+// other still take them.
+type ForwardServiceClient interface {
+	ForwardWrite(ctx context.Context, in *ForwardWriteRequest, opts ...grpc.CallOption) (*ForwardWriteResponse, error)
+}
+
+type forwardServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewForwardServiceClient(cc grpc.ClientConnInterface) ForwardServiceClient {
+	return &forwardServiceClient{cc}
+}
+
+func (c *forwardServiceClient) ForwardWrite(ctx context.Context, in *ForwardWriteRequest, opts ...grpc.CallOption) (*ForwardWriteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForwardWriteResponse)
+	err := c.cc.Invoke(ctx, ForwardService_ForwardWrite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ForwardServiceServer is the server API for ForwardService service.
+// All implementations must embed UnimplementedForwardServiceServer
+// for forward compatibility.
+//
+// ForwardService is what a tablet server calls on another to pass a client's write on to the tablet's leader. What comes by
+// it is never passed on again. It is a service, with a queue, of its own: two servers full of writes to be passed on to each
+// other still take them.
+type ForwardServiceServer interface {
+	ForwardWrite(context.Context, *ForwardWriteRequest) (*ForwardWriteResponse, error)
+	mustEmbedUnimplementedForwardServiceServer()
+}
+
+// UnimplementedForwardServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedForwardServiceServer struct{}
+
+func (UnimplementedForwardServiceServer) ForwardWrite(context.Context, *ForwardWriteRequest) (*ForwardWriteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ForwardWrite not implemented")
+}
+func (UnimplementedForwardServiceServer) mustEmbedUnimplementedForwardServiceServer() {}
+func (UnimplementedForwardServiceServer) testEmbeddedByValue()                        {}
+
+// UnsafeForwardServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ForwardServiceServer will
+// result in compilation errors.
+type UnsafeForwardServiceServer interface {
+	mustEmbedUnimplementedForwardServiceServer()
+}
+
+func RegisterForwardServiceServer(s grpc.ServiceRegistrar, srv ForwardServiceServer) {
+	// If the following call panics, it indicates UnimplementedForwardServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&ForwardService_ServiceDesc, srv)
+}
+
+func _ForwardService_ForwardWrite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForwardWriteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ForwardServiceServer).ForwardWrite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ForwardService_ForwardWrite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ForwardServiceServer).ForwardWrite(ctx, req.(*ForwardWriteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// ForwardService_ServiceDesc is the grpc.ServiceDesc for ForwardService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var ForwardService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "nyala.v1.ForwardService",
+	HandlerType: (*ForwardServiceServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ForwardWrite",
+			Handler:    _ForwardService_ForwardWrite_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "nyala/v1/tserver.proto",
+}
