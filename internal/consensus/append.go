@@ -184,7 +184,7 @@ func (g *group) cutTick() {
 	g.maybeCut(ident.Index(g.core.cfg.Limits.MinCutEntries))
 }
 
-// maybeCut cuts the log behind what the local store holds durably and every member's log holds (I9), if that drops at
+// maybeCut cuts the log behind what the local store holds durably and nobody needs any more (I9, mayCut), if that drops at
 // least so many entries. A leader knows what members hold; followers hear it with its heartbeats.
 func (g *group) maybeCut(entries ident.Index) {
 	if g.durable+1 < g.first+entries || g.frozen || g.cutting() {
@@ -193,7 +193,7 @@ func (g *group) maybeCut(entries ident.Index) {
 	if g.role == raft.StateLeader {
 		g.heldByAll = max(g.heldByAll, g.computeHeld())
 	}
-	upTo := min(g.durable, g.heldByAll, g.appliedTo)
+	upTo := g.mayCut(min(g.durable, g.appliedTo))
 	if upTo+1 < g.first+entries {
 		return
 	}

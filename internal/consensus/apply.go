@@ -22,11 +22,14 @@ func (g *group) apply(m *raftpb.Message) {
 			g.fail(status.Wrap(status.Corruption, err, "tablet %s: committed entry %s", g.cfg.Tablet, opID(e)))
 			return
 		}
-		if e.GetType() != raftpb.EntryNormal {
-			g.fail(status.New(status.NotSupported, "tablet %s: entry %s changes the config, which this version can't", g.cfg.Tablet, opID(e)))
-			return
+		ce := CommittedEntry{OpID: opID(e), Kind: info.Kind, Timestamp: info.Timestamp, Payload: info.Payload}
+		if info.Kind == wal.KindConfig {
+			if ce.Config, err = g.adoptConfig(e, info.Payload); err != nil {
+				g.fail(status.Wrap(status.Corruption, err, "tablet %s: config entry %s", g.cfg.Tablet, opID(e)))
+				return
+			}
 		}
-		a.Entries = append(a.Entries, CommittedEntry{OpID: opID(e), Kind: info.Kind, Timestamp: info.Timestamp, Payload: info.Payload})
+		a.Entries = append(a.Entries, ce)
 		a.Bytes += len(e.GetData())
 		highest = max(highest, info.Timestamp)
 	}
@@ -45,6 +48,7 @@ func (g *group) applied() {
 	g.appliedTS = g.appliedStamps[0]
 	g.appliedStamps = g.appliedStamps[1:]
 	invariant.Check(g.appliedTo <= g.commit, "tablet %s: applied %d > committed %d", g.cfg.Tablet, g.appliedTo, g.commit)
+	g.configApplied()
 	if g.foreign > 0 || g.frozen {
 		g.foreign = max(g.foreign-1, 0) // the node that is there begins behind it
 		return

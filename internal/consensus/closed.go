@@ -93,7 +93,8 @@ func (g *group) runCloses() {
 			g.askAgain()
 			return
 		}
-		if mayClose := g.ready() || g.core.planted(mistakeCloseBeforeOwnTerm); !mayClose || !g.beginRound(need) {
+		mayClose := g.ready() && g.configSettled() || g.core.planted(mistakeCloseBeforeOwnTerm)
+		if !mayClose || !g.beginRound(need) {
 			return
 		}
 	}
@@ -160,7 +161,7 @@ func (g *group) beginRound(ts hybridtime.Timestamp) bool {
 func (g *group) askVoters() {
 	q := &g.closing
 	q.round.age = 0
-	for _, p := range g.cfg.Config.GetPeers() {
+	for _, p := range members(g.cfg.Config) {
 		id := p.GetReplicaId()
 		if _, voter := g.voters.IDs()[id]; !voter || q.round.promised[id] || ident.ReplicaID(id) == g.cfg.Replica {
 			continue
@@ -193,7 +194,7 @@ func (g *group) askLeader(need hybridtime.Timestamp) {
 // endRound closes the round's timestamp if enough have promised it. The index is fixed here, once.
 func (g *group) endRound() {
 	q := &g.closing
-	if !q.round.running || g.role != raft.StateLeader || q.round.term != g.term {
+	if !q.round.running || g.role != raft.StateLeader || q.round.term != g.term || !g.configSettled() {
 		return
 	}
 	won := g.voters.VoteResult(q.round.promised) == quorum.VoteWon

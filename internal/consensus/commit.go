@@ -37,6 +37,12 @@ func (c *Commit) Add(a *Append, cut bool) {
 	c.Appends++
 }
 
+// Join takes in another commit that isn't sealed.
+func (c *Commit) Join(o *Commit) {
+	c.Batch.Join(&o.Batch)
+	c.used, c.promise = max(c.used, o.used), max(c.promise, o.promise)
+}
+
 // Seal adds the marks that cover the timestamps of the entries and the promises. After it the batch is complete; it may
 // be empty, when the durable marks cover everything.
 func (c *Commit) Seal(clock Clock) {

@@ -58,6 +58,13 @@ type Limits struct {
 	// MinCutEntries is how many entries the news of other members must free before the log is cut for them at once, and not
 	// only in ten heartbeat intervals.
 	MinCutEntries int
+	// PromoteLag is how many committed entries a learner may lack when it becomes a voter.
+	PromoteLag int
+	// RetainBytes is how much of a log is kept for members that lack it, per group; RetainTotalBytes is from what weight of all
+	// logs together on nothing is kept for them (from half of it on, less). HoldBytes bounds what is kept for a copy under way.
+	RetainBytes      int
+	RetainTotalBytes int
+	HoldBytes        int
 	// MaxWaiting bounds the reads and the close requests that wait in one group, each.
 	MaxWaiting int
 }
@@ -90,6 +97,10 @@ func (l Limits) withDefaults() Limits {
 	set(&l.MaxLogQueueBytes, 256<<20)
 	set(&l.MaxCommitBytes, 8<<20)
 	set(&l.MinCutEntries, 256)
+	set(&l.PromoteLag, 256)
+	set(&l.RetainBytes, 64<<20)
+	set(&l.RetainTotalBytes, 4<<30)
+	set(&l.HoldBytes, 1<<30)
 	set(&l.MaxWaiting, 10_000)
 	return l
 }
@@ -166,13 +177,5 @@ type GroupStatus struct {
 
 // LeaderPeer is the leader's entry in the config; nil when none is known.
 func (s *GroupStatus) LeaderPeer() *nyalav1.Peer {
-	if s.Leader == 0 {
-		return nil
-	}
-	for _, p := range s.Config.GetPeers() {
-		if p.GetReplicaId() == uint64(s.Leader) {
-			return p
-		}
-	}
-	return nil
+	return memberOf(s.Config, s.Leader)
 }

@@ -26,6 +26,8 @@ type Core struct {
 	dirty []*group
 
 	outOfSpace bool
+	// retain is how many bytes of log a group keeps for members that lack them.
+	retain int64
 	// fenced: this server's clock gives no timestamps out.
 	fenced bool
 	// blamed: most of the other servers say that this server's clock is off.
@@ -55,6 +57,8 @@ type Decisions struct {
 	Changes  []GroupStatus
 	Failures []Failure
 	Refusals []Refusal
+	Needs    []Need
+	Removals []Removal
 }
 
 // Outgoing is a message to a replica on another server.
@@ -105,6 +109,8 @@ type Done struct {
 	// OpID and Timestamp are a proposal's; OpID.Index alone is a read's or a close's.
 	OpID      ident.OpID
 	Timestamp hybridtime.Timestamp
+	// Config is a change's: the config that it has led to.
+	Config *nyalav1.RaftConfig
 }
 
 // Failure is a replica that is done for.
@@ -128,7 +134,7 @@ func NewCore(cfg CoreConfig, clock Clock) *Core {
 
 func newCore(cfg CoreConfig, clock Clock, m *metrics) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Core{cfg: cfg, clock: clock, metrics: m, groups: make(map[[16]byte]*group)}
+	return &Core{cfg: cfg, clock: clock, metrics: m, groups: make(map[[16]byte]*group), retain: int64(cfg.Limits.RetainBytes)}
 }
 
 // StartGroup brings up a group on its log.
@@ -220,6 +226,22 @@ func (c *Core) CloseTimestamp(tablet ident.TabletID, ts hybridtime.Timestamp, t 
 	if g := c.running(tablet, t); g != nil {
 		g.closeTimestamp(ts, t)
 	}
+}
+
+// ChangeConfig asks the leader to change the group's members. It is done when the last config entry that this takes is applied
+// here, or refused.
+func (c *Core) ChangeConfig(tablet ident.TabletID, ch *ConfigChange, t Ticket) {
+	if g := c.running(tablet, t); g != nil {
+		g.changeConfig(ch, t)
+	}
+}
+
+// Members returns what the group's leader knows of its members.
+func (c *Core) Members(tablet ident.TabletID) ([]MemberStatus, error) {
+	if g := c.find(tablet); g != nil {
+		return g.members()
+	}
+	return nil, errNoGroup(tablet)
 }
 
 // Transfer asks the leader to hand over to another voter; 0: to the one that is furthest on.

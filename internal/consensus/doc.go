@@ -29,7 +29,8 @@
 //	I7  A read index is confirmed by a round that began after the read arrived, on a leader that had committed an entry of
 //	    its own term by then.
 //	I8  Appends of a group become durable in the order in which raft made them; none is skipped.
-//	I9  The log is cut only behind what the local store holds durably and every member's log holds.
+//	I9  The log is cut only behind what the local store holds durably, and behind what every member's log holds and copies under
+//	    way need, but for what is beyond the bounds of retention.
 //	I10 A failed replica says nothing any more: no vote, no answer, no read.
 //	I11 A replica cuts only entries of a term that it leads or led since its start, that it hasn't counted as committed, and while
 //	    it is in that term. From the cut on it leads, counts and closes nothing in the term; and it asks nobody to campaign before

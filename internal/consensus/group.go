@@ -65,6 +65,10 @@ type group struct {
 	// appliedStamps are the highest timestamps of the Applies under way.
 	appliedStamps []hybridtime.Timestamp
 
+	membership membership
+	// commitAtStart is the commit index that the log began with.
+	commitAtStart ident.Index
+
 	proposals []proposal
 	reads     readQueue
 	closing   closeQueue
@@ -102,9 +106,7 @@ func prepareGroup(cc CoreConfig, clock Clock, cfg GroupConfig, log GroupLog) (*g
 	if cfg.Replica == 0 || raft.IsLocalMsgTarget(uint64(cfg.Replica)) {
 		return nil, fmt.Errorf("tablet %s: replica id %d", cfg.Tablet, cfg.Replica)
 	}
-	cs := confState(cfg.Config)
-	log.SetConfState(cs)
-	g.voters = jointConfig(cs)
+	g.setConfig(cfg.Config)
 	start := startLog{GroupLog: log, applied: cfg.Applied}
 	if err := start.check(); err != nil {
 		return nil, status.Wrap(status.Corruption, err, "tablet %s: start replica %d", cfg.Tablet, cfg.Replica)
@@ -160,6 +162,7 @@ func (g *group) readLog(log startLog) error {
 	}
 	g.first, g.last = ident.Index(first), ident.Index(last)
 	g.term, g.commit = ident.Term(hs.GetTerm()), ident.Index(hs.GetCommit())
+	g.commitAtStart = g.commit
 	g.appends.given = hardState{hs.GetTerm(), hs.GetVote(), hs.GetCommit()}
 	g.appends.now = g.appends.given
 	for next := uint64(g.cfg.Applied) + 1; next <= last; {
@@ -183,10 +186,14 @@ func (g *group) readLog(log startLog) error {
 func (g *group) takeStamps(ents []*raftpb.Entry) (hybridtime.Timestamp, error) {
 	var highest hybridtime.Timestamp
 	g.stamps.truncate(ident.Index(ents[0].GetIndex()))
+	g.truncateConfigs(ident.Index(ents[0].GetIndex()), ents)
 	for _, e := range ents {
 		info, err := wal.DecodeEntry(e)
 		if err != nil {
 			return 0, status.Wrap(status.Corruption, err, "tablet %s: entry %d.%d", g.cfg.Tablet, e.GetTerm(), e.GetIndex())
+		}
+		if info.Kind == wal.KindConfig {
+			g.membership.entries = append(g.membership.entries, ident.Index(e.GetIndex()))
 		}
 		if info.Timestamp == 0 {
 			continue
@@ -225,7 +232,7 @@ func (g *group) drain() {
 // runRequests starts what waits and can go on; it says whether raft has been stepped, and so has more to handle. Closing
 // looks at the log, so it has its turn only when nothing new stands in it that has not been handled.
 func (g *group) runRequests() bool {
-	if g.runProposals() || g.runReads() {
+	if g.runProposals() || g.runReads() || g.runChanges() {
 		return true
 	}
 	g.runCloses()
@@ -358,6 +365,7 @@ func (g *group) tick() {
 	g.forgetRefused(1)
 	g.leftTick()
 	g.transferTick()
+	g.memberTick()
 	g.cutTick()
 	if due := g.closeTick(); due || g.node.HasReady() || was != g.quarantine.why {
 		g.core.touch(g)
@@ -386,6 +394,7 @@ func (g *group) finishAll(err error) {
 	g.proposals = nil
 	g.failReads(func() error { return err })
 	g.closing.fail(g.core, err)
+	g.changeDone(err)
 	g.transferEnded(err)
 }
 
@@ -397,7 +406,7 @@ func (g *group) cancel(t Ticket) {
 			return
 		}
 	}
-	if g.reads.cancel(t) || g.closing.cancel(t) {
+	if g.reads.cancel(t) || g.closing.cancel(t) || g.cancelChange(t) {
 		return
 	}
 	if g.transfer.ticket == t {
@@ -445,14 +454,7 @@ func (g *group) nyalaRole() nyalav1.Role {
 }
 
 // peer returns the member with the given id, nil if there is none.
-func (g *group) peer(id ident.ReplicaID) *nyalav1.Peer {
-	for _, p := range g.cfg.Config.GetPeers() {
-		if p.GetReplicaId() == uint64(id) {
-			return p
-		}
-	}
-	return nil
-}
+func (g *group) peer(id ident.ReplicaID) *nyalav1.Peer { return memberOf(g.cfg.Config, id) }
 
 // notLeader is the error that sends a caller to the leader.
 func (g *group) notLeader() error {

@@ -46,6 +46,9 @@ type Host struct {
 	refusals refusalLog
 	// stopped is closed when Run has ended: nothing that waits will be answered any more.
 	stopped chan struct{}
+	// strangers are told that what they send finds nobody here, once opened says that all there is has been started.
+	strangers strangers
+	opened    atomic.Bool
 
 	mu     sync.RWMutex
 	groups map[[16]byte]*handle
@@ -120,21 +123,30 @@ func (h *Host) tick(ctx context.Context) error {
 	t := time.NewTicker(h.cfg.HeartbeatInterval / ticksPerHeartbeat)
 	defer t.Stop()
 	blamed := false
+	retain := h.cfg.Limits.retention(0)
+	ticks := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
+			if ticks++; ticks%ticksPerHeartbeat == 0 {
+				h.strangers.pass()
+			}
 			now := h.deps.Blamed != nil && h.deps.Blamed()
+			retention := h.cfg.Limits.retention(h.deps.Log.Size().LiveBytes)
 			for _, w := range h.workers {
 				w.box.put(func(m *mail) {
 					if now != blamed {
 						m.commands = append(m.commands, func(c *Core) { c.SetBlamed(now) })
 					}
+					if retention != retain {
+						m.commands = append(m.commands, func(c *Core) { c.SetRetention(retention) })
+					}
 					m.tick = true
 				})
 			}
-			blamed = now
+			blamed, retain = now, retention
 		}
 	}
 }
@@ -297,6 +309,10 @@ func (h *Host) Compact(tablet ident.TabletID, durable ident.Index) {
 	}
 }
 
+// Opened says that every replica that this server holds has been started or has failed to: from now on, a message for one that
+// isn't here is answered so. Before that the replica may be on its way.
+func (h *Host) Opened() { h.opened.Store(true) }
+
 // SetFenced says whether this server's clock gives no timestamps out: whether its replicas are to lead nothing (see
 // Core.SetFenced). It returns at once.
 func (h *Host) SetFenced(fenced bool) {
@@ -362,8 +378,6 @@ func (h *Host) Propose(ctx context.Context, tablet ident.TabletID, kind wal.Kind
 	placed func(ident.OpID, hybridtime.Timestamp),
 ) (ident.OpID, hybridtime.Timestamp, error) {
 	switch {
-	case kind == wal.KindConfig:
-		return ident.OpID{}, 0, status.New(status.NotSupported, "tablet %s: config changes are not supported by this version", tablet)
 	case kind != wal.KindWrite && kind != wal.KindNoop && kind != wal.KindAlter:
 		return ident.OpID{}, 0, status.New(status.InvalidArgument, "tablet %s: entries of kind %s can't be proposed", tablet, kind)
 	case len(payload) > h.cfg.Limits.MaxEntryBytes:

@@ -58,6 +58,7 @@ const (
 	requestRead
 	requestClose
 	requestTransfer
+	requestChange
 	requestCancel
 )
 
@@ -68,6 +69,7 @@ type request struct {
 	payload []byte
 	ts      hybridtime.Timestamp
 	to      ident.ReplicaID
+	change  *ConfigChange
 	placed  func(ident.OpID, hybridtime.Timestamp)
 	call    *call
 }

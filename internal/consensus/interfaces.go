@@ -67,6 +67,12 @@ type Observer interface {
 	LeadershipChanged(tablet ident.TabletID, s GroupStatus)
 	// ReplicaFailed says that the replica is done for: it takes no part in its group any more.
 	ReplicaFailed(tablet ident.TabletID, err error)
+	// NeedsCopy says, at the leader, that a member can't be brought up from the log: what it needs next has been cut, or it is a
+	// learner that its server doesn't hold. It comes again while that lasts, every ten heartbeat intervals. A voter that its server
+	// doesn't hold is not copied: it has forgotten what it promised under its id (MemberStatus.Absent). Neither is to be changed.
+	NeedsCopy(tablet ident.TabletID, peer *nyalav1.Peer, config *nyalav1.RaftConfig)
+	// ReplicaRemoved says that the replica here is no member of its group any more, by a committed config: it is to be deleted.
+	ReplicaRemoved(tablet ident.TabletID, replica ident.ReplicaID)
 }
 
 // Clock is the part of the hybrid clock that consensus needs. All methods are safe for concurrent use.

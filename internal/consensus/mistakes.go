@@ -19,4 +19,8 @@ const (
 	mistakeCutsCounted
 	mistakeCutsInherited
 	mistakeAsksFirst
+	mistakeLearnerVotes
+	mistakeConfigBeforeRestart
+	mistakeChangeBeforeOwnTerm
+	mistakePromotesEarly
 )

@@ -62,6 +62,11 @@ func (g *group) nextReady() (rd raft.Ready, ok bool) {
 	return g.node.Ready(), true
 }
 
+func (g *group) applyConfChange(cc *raftpb.ConfChangeV2) (cs *raftpb.ConfState) {
+	defer g.caught()
+	return g.node.ApplyConfChange(cc)
+}
+
 func (g *group) tickNode() {
 	defer g.caught()
 	g.node.Tick()

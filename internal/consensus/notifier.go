@@ -10,7 +10,7 @@ import (
 )
 
 // notifier calls the observer from a goroutine of its own. It holds at most one change and one failure per group: of
-// changes that come fast the last one counts.
+// changes that come fast the last one counts. What members need is said once per member and ten heartbeat intervals at most.
 type notifier struct {
 	observer Observer
 	signal   chan struct{}
@@ -21,8 +21,10 @@ type notifier struct {
 }
 
 type news struct {
-	change *GroupStatus
-	err    error
+	change  *GroupStatus
+	err     error
+	needs   []Need
+	removed *Removal
 }
 
 func newNotifier(o Observer) *notifier {
@@ -63,6 +65,12 @@ func (n *notifier) run(ctx context.Context) error {
 			}
 			if w.err != nil {
 				n.observer.ReplicaFailed(tablet, w.err)
+			}
+			for _, need := range w.needs {
+				n.observer.NeedsCopy(tablet, need.Peer, need.Config)
+			}
+			if w.removed != nil {
+				n.observer.ReplicaRemoved(tablet, w.removed.Replica)
 			}
 		}
 	}

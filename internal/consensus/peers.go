@@ -26,21 +26,29 @@ func (h *Host) Receive(from ident.ServerID, batch *nyalav1.PeerBatch) {
 	logFull := h.writer.full.Load() || h.writer.bytes.Load() > int64(h.cfg.Limits.MaxLogQueueBytes)
 	for _, m := range batch.GetMessages() {
 		h.metrics.messagesReceived.Inc()
-		if reason := h.receive(m, logFull); reason != "" {
+		if reason := h.receive(from, m, logFull); reason != "" {
 			h.metrics.ignored[reason].Inc()
 		}
 	}
 }
 
-func (h *Host) receive(m *nyalav1.GroupMessage, logFull bool) (ignored string) {
+func (h *Host) receive(from ident.ServerID, m *nyalav1.GroupMessage, logFull bool) (ignored string) {
 	if len(m.GetTabletId()) != 16 {
 		return ignoredMalformed
 	}
 	n := h.findID([16]byte(m.GetTabletId()))
-	if n == nil || n.view.Load() == nil {
+	if n == nil {
+		if h.opened.Load() {
+			h.answerStranger(from, m, nil)
+		}
 		return ignoredNoGroup
 	}
-	if ident.ReplicaID(m.GetTo()) != n.replica {
+	view := n.view.Load()
+	if view == nil {
+		return ignoredNoGroup
+	}
+	s := view.p.Load()
+	if h.answerStranger(from, m, s); ident.ReplicaID(m.GetTo()) != n.replica {
 		return ignoredWrongReplica
 	}
 	data := false

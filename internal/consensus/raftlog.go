@@ -16,6 +16,8 @@ type GroupLog interface {
 	raft.Storage
 	// SetConfState sets the config that InitialState returns.
 	SetConfState(*raftpb.ConfState)
+	// Behind is the lowest index, of those up to upTo, behind which at most so many bytes of entries lie; upTo if there is none.
+	Behind(bytes int64, upTo ident.Index) ident.Index
 }
 
 // startLog is a GroupLog whose initial state fits the state machine. The commit index is written with the next append
@@ -82,7 +84,7 @@ func (l startLog) check() error {
 }
 
 // confState is a config in raft's form. A learner that stands among the outgoing voters is one only once the joint config
-// is left.
+// is left. The outgoing peers stand among the outgoing voters alone.
 func confState(c *nyalav1.RaftConfig) *raftpb.ConfState {
 	cs := &raftpb.ConfState{AutoLeave: new(bool), VotersOutgoing: slices.Clone(c.GetOutgoingVoters())}
 	for _, p := range c.GetPeers() {

@@ -61,6 +61,10 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 		g.receiveClosed(k.Closed)
 	case *nyalav1.GroupMessage_EntryRefused:
 		g.receiveRefused(from, k.EntryRefused)
+	case *nyalav1.GroupMessage_NoReplica:
+		g.receiveNoReplica(from)
+	case *nyalav1.GroupMessage_ReplicaRemoved:
+		g.receiveRemoved(k.ReplicaRemoved.GetConfigIndex())
 	default:
 		return ignoredMalformed
 	}
@@ -92,8 +96,12 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) (i
 		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
 	default:
 	}
+	behind := m.GetType() == raftpb.MsgHeartbeat && ident.Term(m.GetTerm()) >= g.term && ident.Index(m.GetCommit()) < g.commit
 	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
 	_ = g.step(m)
+	if behind && g.err == nil {
+		g.tellCommit(m)
+	}
 	g.core.touch(g)
 	return ""
 }
@@ -108,6 +116,14 @@ func (g *group) saysTermAlone(m *raftpb.Message) bool {
 	}
 	g.drain()
 	return ident.Term(m.GetTerm()) <= g.term
+}
+
+// tellCommit acknowledges what is known committed here to a leader whose heartbeat shows that it knows of less: an
+// acknowledgement was lost, or the log was replaced by a copy. If what the leader would send next has been cut from its log it
+// could ask for nothing itself. Raft answers so to an append that ends before the commit index; the answer waits for the log as
+// any other does.
+func (g *group) tellCommit(m *raftpb.Message) {
+	_ = g.step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: m.From, To: m.To, Term: m.Term, Index: new(uint64(0)), LogTerm: new(uint64(0)), Commit: new(uint64(0))})
 }
 
 // movesTerm says whether raft moves to the message's term if that is a later one.
@@ -189,11 +205,13 @@ func (g *group) sendGroup(to ident.ReplicaID, m *nyalav1.GroupMessage) {
 }
 
 func (g *group) sendOn(ch Channel, to ident.ReplicaID, m *nyalav1.GroupMessage) {
-	p := g.peer(to)
-	if p == nil {
-		return // not in the config that this replica knows: as good as lost
+	if p := g.peer(to); p != nil { // otherwise, not in the config that this replica knows, it is as good as lost
+		g.sendTo(p, ch, m)
 	}
-	m.TabletId, m.From, m.To = g.id[:], uint64(g.cfg.Replica), uint64(to)
+}
+
+func (g *group) sendTo(p *nyalav1.Peer, ch Channel, m *nyalav1.GroupMessage) {
+	m.TabletId, m.From, m.To = g.id[:], uint64(g.cfg.Replica), p.GetReplicaId()
 	g.core.out.Messages = append(g.core.out.Messages, Outgoing{
 		To: ident.ServerID(p.GetServerId()), Address: p.GetAddress(), Channel: ch, Message: m,
 	})

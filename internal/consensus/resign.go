@@ -177,6 +177,7 @@ func (g *group) resign(from ident.Index, why cause) {
 		a.CutSuffix = from
 		g.core.metrics.suffixCuts.Inc()
 		g.stamps.truncate(from)
+		g.truncateConfigs(from, nil)
 		g.last = from - 1
 	}
 	seq := g.handOut(a)

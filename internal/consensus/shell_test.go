@@ -49,6 +49,8 @@ type testHost struct {
 	status  map[ident.TabletID]GroupStatus
 	failed  map[ident.TabletID]error
 	running map[ident.TabletID]bool
+	needs   map[ident.TabletID][]ident.ReplicaID
+	removed map[ident.TabletID]bool
 	overlap bool
 }
 
@@ -108,6 +110,20 @@ func (h *testHost) LeadershipChanged(tablet ident.TabletID, s GroupStatus) {
 func (h *testHost) ReplicaFailed(tablet ident.TabletID, err error) {
 	h.mu.Lock()
 	h.failed[tablet] = err
+	h.mu.Unlock()
+	h.cond.Broadcast()
+}
+
+func (h *testHost) NeedsCopy(tablet ident.TabletID, peer *nyalav1.Peer, _ *nyalav1.RaftConfig) {
+	h.mu.Lock()
+	h.needs[tablet] = append(h.needs[tablet], ident.ReplicaID(peer.GetReplicaId()))
+	h.mu.Unlock()
+	h.cond.Broadcast()
+}
+
+func (h *testHost) ReplicaRemoved(tablet ident.TabletID, _ ident.ReplicaID) {
+	h.mu.Lock()
+	h.removed[tablet] = true
 	h.mu.Unlock()
 	h.cond.Broadcast()
 }
@@ -262,7 +278,7 @@ func (c *testCluster) start(id ident.ServerID, log wal.Store) *testHost {
 	h := &testHost{
 		id: id, net: c.net, log: log, clock: newTestClock(), in: make(chan inBatch, 10_000), done: make(chan struct{}),
 		applied: map[ident.TabletID][]CommittedEntry{}, status: map[ident.TabletID]GroupStatus{},
-		failed: map[ident.TabletID]error{}, running: map[ident.TabletID]bool{},
+		failed: map[ident.TabletID]error{}, running: map[ident.TabletID]bool{}, needs: map[ident.TabletID][]ident.ReplicaID{}, removed: map[ident.TabletID]bool{},
 	}
 	h.cond = sync.NewCond(&h.mu)
 	cfg := c.cfg

@@ -103,6 +103,8 @@ func (w *worker) request(r *request) {
 		w.core.CloseTimestamp(r.tablet, r.ts, r.call)
 	case requestTransfer:
 		w.core.Transfer(r.tablet, r.to, r.call)
+	case requestChange:
+		w.core.ChangeConfig(r.tablet, r.change, r.call)
 	}
 }
 
@@ -126,6 +128,12 @@ func (w *worker) dispatch(d Decisions) {
 	}
 	for _, r := range d.Refusals {
 		h.refusals.put(r)
+	}
+	for _, n := range d.Needs {
+		h.notifier.put(n.Tablet, func(w *news) { w.needs = append(w.needs, n) })
+	}
+	for _, r := range d.Removals {
+		h.notifier.put(r.Tablet, func(w *news) { w.removed = &r })
 	}
 	for _, s := range d.Changes {
 		h.observeChange(s)

@@ -47,6 +47,7 @@ type logItem struct {
 	worker  *worker // of an append
 	append  Append
 	create  *createItem
+	install *installItem
 	remove  *removeItem
 	barrier chan struct{} // closed once everything before it is done
 	// ahead: has been done ahead of its turn, to make room; skip: its group has been removed ahead of it.
@@ -58,6 +59,12 @@ type createItem struct {
 	tablet ident.TabletID
 	record []byte
 	start  ident.OpID
+	done   chan error // holds one
+}
+
+type installItem struct {
+	commit *Commit
+	tablet ident.TabletID
 	done   chan error // holds one
 }
 
@@ -107,6 +114,8 @@ func (it *logItem) fail(err error) {
 	switch {
 	case it.create != nil:
 		it.create.done <- err
+	case it.install != nil:
+		it.install.done <- err
 	case it.remove != nil:
 		it.remove.done <- err
 	case it.barrier != nil:
@@ -200,6 +209,8 @@ func (w *logWriter) commit(items []logItem) error {
 		case it.skip:
 		case it.create != nil:
 			c.CreateGroup(it.create.number, it.create.tablet, it.create.record, it.create.start)
+		case it.install != nil:
+			c.Join(it.install.commit)
 		case it.remove != nil && !it.ahead:
 			c.DeleteGroup(it.remove.number)
 		case it.worker != nil:
@@ -228,6 +239,9 @@ func (w *logWriter) finish(items []logItem) (trim bool) {
 		switch {
 		case it.create != nil:
 			it.create.done <- nil
+		case it.install != nil:
+			it.install.done <- nil
+			trim = true
 		case it.remove != nil:
 			it.remove.done <- nil
 			trim = true
@@ -260,6 +274,10 @@ func (w *logWriter) putBack(items []logItem) {
 	for _, it := range items {
 		if it.create != nil {
 			it.create.done <- status.New(status.OutOfSpace, "tablet %s: no space left for this server's log; make room in its folder", it.create.tablet)
+			continue
+		}
+		if it.install != nil {
+			it.install.done <- status.New(status.OutOfSpace, "tablet %s: no space left for this server's log; make room in its folder", it.install.tablet)
 			continue
 		}
 		kept = append(kept, it)

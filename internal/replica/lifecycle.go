@@ -76,6 +76,7 @@ func (m *Manager) open(ctx context.Context) error {
 	m.mu.Lock()
 	m.opened, m.found = true, nil
 	m.mu.Unlock()
+	m.host.Opened()
 	return nil
 }
 

@@ -101,6 +101,13 @@ func (b *Batch) SetMeta(key MetaKey, value []byte) {
 	b.add(op{kind: opMeta, key: key, record: value}, len(key)+len(value))
 }
 
+// Join adds the changes of another batch, which must not be used afterwards.
+func (b *Batch) Join(o *Batch) {
+	b.ops = append(b.ops, o.ops...)
+	b.entries += o.entries
+	b.bytes += o.bytes
+}
+
 // Empty says whether there is anything to commit.
 func (b *Batch) Empty() bool { return len(b.ops) == 0 }
 

@@ -141,6 +141,19 @@ func (l *Log) Bytes() int64 {
 	return l.bytes
 }
 
+// Behind is the lowest index, of those up to upTo, behind which at most so many bytes of data lie; upTo if there is none. It
+// takes time for the entries before that index.
+func (l *Log) Behind(bytes int64, upTo ident.Index) ident.Index {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	at, left := l.start.Index, l.bytes
+	for i := 0; i < len(l.slots) && left > bytes && at < upTo; i++ {
+		left -= int64(l.slots[i].size)
+		at++
+	}
+	return at
+}
+
 // Term implements raft.Storage.
 func (l *Log) Term(i uint64) (uint64, error) {
 	l.mu.RLock()
