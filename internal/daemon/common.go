@@ -228,4 +228,6 @@ func (c *Common) PeerConfig() rpc.PeerConfig {
 }
 
 // WebConfig is the web server's part of c.
-func (c *Common) WebConfig() WebConfig { return WebConfig{Interface: c.WebInterface, Port: c.WebPort} }
+func (c *Common) WebConfig() WebConfig {
+	return WebConfig{Interface: c.WebInterface, Port: c.WebPort, TrustedSubnets: c.RPCLimits.trustedSubnets()}
+}

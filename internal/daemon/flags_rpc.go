@@ -76,9 +76,15 @@ func (l *RPCLimits) apply(s *rpc.ServerConfig) {
 	s.Acceptors, s.ReusePort, s.SampleEveryLog2 = l.Acceptors, l.ReusePort, l.SampleEveryLog2
 	s.MaxConnections, s.MaxConnectionsPerAddress, s.IdleTimeout = l.MaxConnections, l.MaxConnectionsPerAddress, l.IdleTimeout
 	s.ServiceThreads, s.ServiceQueueLength = l.ServiceThreads, l.ServiceQueueLength
-	// The flag's check let them pass. An empty list trusts nobody from another machine, which nil would not.
-	s.TrustedSubnets, _ = rpc.ParseSubnets(strings.Join(l.TrustedSubnets, ","))
-	if s.TrustedSubnets == nil {
-		s.TrustedSubnets = []netip.Prefix{}
+	s.TrustedSubnets = l.trustedSubnets()
+}
+
+// trustedSubnets are those of the flag, whose check let them pass. An empty list trusts nobody from another machine, which
+// nil would not.
+func (l *RPCLimits) trustedSubnets() []netip.Prefix {
+	subnets, _ := rpc.ParseSubnets(strings.Join(l.TrustedSubnets, ","))
+	if subnets == nil {
+		return []netip.Prefix{}
 	}
+	return subnets
 }

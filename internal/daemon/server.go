@@ -69,6 +69,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	health.AddNote("clock", n.ClockTrouble)
 	health.AddReady("clock", notReady(func() (bool, string) { why := n.ClockTrouble(); return why == "", why }))
 	n.SetReady(r.Ready)
+	w.AddCalls(n.RPC.Calls)
 	w.AddSection(nodeSection(n))
 	w.AddSection(replicaSection(n))
 

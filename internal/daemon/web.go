@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -22,6 +23,9 @@ type WebConfig struct {
 	Interface string // --webserver_interface: a host name or address, empty for all
 	Port      int    // --webserver_port, 0: any free one
 
+	// TrustedSubnets are where callers may come from who see profiles, beside this machine (--trusted_subnets).
+	TrustedSubnets []netip.Prefix
+
 	Title   string       // what stands above each page: "nyala-tserver"
 	Metrics *Registry    // what /metrics shows; nil: no /metrics
 	Flags   *Flags       // what /varz shows; nil: no /varz
@@ -30,7 +34,7 @@ type WebConfig struct {
 }
 
 // Web is the web server of a daemon: /metrics, /healthz, /readyz, /varz, /debug/pprof and an index page, and what else is
-// added with Handle, Link and AddSection.
+// added with Handle, Link, AddSection and AddCalls.
 type Web struct {
 	cfg   WebConfig
 	log   *slog.Logger

@@ -147,6 +147,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #8884; overflow-wrap: anywhere; }
 th { font-weight: 600; } td.name { white-space: nowrap; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .quiet { opacity: .7; } .error { color: #c22; } .set { font-weight: 600; }
 </style>
 </head>

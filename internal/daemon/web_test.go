@@ -9,19 +9,30 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
 	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
+
+	"github.com/nyaladb/nyala/internal/rpc"
 )
 
 // startWeb runs a web server on a free port until the test ends.
 func startWeb(t *testing.T, edit func(*WebConfig)) *Web {
+	t.Helper()
+	return startWebBefore(t, edit, nil)
+}
+
+// startWebBefore is startWeb for what must be added before it runs.
+func startWebBefore(t *testing.T, edit func(*WebConfig), add func(*Web)) *Web {
 	t.Helper()
 	cfg := WebConfig{Interface: "127.0.0.1", Title: "nyala-tserver", Metrics: NewRegistry(), Health: &Health{}, Logger: slog.New(slog.DiscardHandler)}
 	cfg.Flags = newTestProgram().prog.Flags
@@ -30,6 +41,9 @@ func startWeb(t *testing.T, edit func(*WebConfig)) *Web {
 	}
 	w, err := NewWeb(cfg)
 	require.NoError(t, err)
+	if add != nil {
+		add(w)
+	}
 	require.NoError(t, w.Listen())
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -169,12 +183,69 @@ func TestPprof(t *testing.T) {
 	code, body, _ := get(t, w, "/debug/pprof/")
 	require.Equal(t, http.StatusOK, code)
 	require.Contains(t, body, "goroutine")
-	for addr, want := range map[string]bool{
-		"127.0.0.1": true, "::1": true, "10.1.2.3": true, "192.168.0.9": true, "fe80::1": true, "fd00::1": true,
-		"8.8.8.8": false, "2001:db8::1": false, "172.32.0.1": false,
-	} {
-		require.Equal(t, want, isNearby(netip.MustParseAddr(addr)), addr)
+	code, body, _ = get(t, w, "/debug/pprof/?format=json")
+	require.Equal(t, http.StatusOK, code)
+	var list struct{ Profiles []profileInfo }
+	require.NoError(t, json.Unmarshal([]byte(body), &list))
+	for _, p := range list.Profiles {
+		if p.Name == "heap" || p.Name == "goroutine" {
+			code, _, _ = get(t, w, p.Path)
+			require.Equal(t, http.StatusOK, code)
+		}
 	}
+	require.Greater(t, len(list.Profiles), 6)
+
+	common := DefaultCommon(TabletServerDefaults)
+	byDefault := &Web{cfg: common.WebConfig()}
+	common.RPCLimits.TrustedSubnets = nil
+	nobody := &Web{cfg: common.WebConfig()}
+	common.RPCLimits.TrustedSubnets = []string{"8.8.8.0/24"}
+	some := &Web{cfg: common.WebConfig()}
+	for addr, want := range map[string][3]bool{
+		"127.0.0.1": {true, true, true}, "::1": {true, true, true},
+		"10.1.2.3": {true, false, false}, "192.168.0.9": {true, false, false}, "fe80::1%eth0": {true, false, false}, "fd00::1": {true, false, false},
+		"8.8.8.8": {false, false, true}, "2001:db8::1": {false, false, false}, "172.32.0.1": {false, false, false},
+	} {
+		a := netip.MustParseAddr(addr)
+		require.Equal(t, want, [3]bool{byDefault.trusts(a), nobody.trusts(a), some.trusts(a)}, addr)
+	}
+	rec := httptest.NewRecorder()
+	req := httptest.NewRequest(http.MethodGet, "/debug/pprof/heap", nil)
+	req.RemoteAddr = "8.8.8.8:1"
+	byDefault.trusted(http.HandlerFunc(pprof.Index)).ServeHTTP(rec, req)
+	require.Equal(t, http.StatusForbidden, rec.Code)
+	require.Contains(t, rec.Body.String(), "--trusted_subnets")
+}
+
+// TestRPCZ shows calls under way and slow ones on the page and as JSON, with a caller's words staying words.
+func TestRPCZ(t *testing.T) {
+	start := time.Now().Add(-time.Second)
+	w := startWebBefore(t, nil, func(w *Web) {
+		w.AddCalls(func() []rpc.MethodCalls {
+			return []rpc.MethodCalls{
+				{Method: "Idle"},
+				{Method: "Write", UnderWay: []rpc.CallUnderWay{
+					{From: "1.2.3.4:5", Since: start, Expires: time.Now().Add(time.Hour)}, {From: "1.2.3.4:6", Since: start, Waits: true},
+				}, Slow: []rpc.SlowCalls{{AtLeast: time.Second, Count: 7, Last: rpc.SlowCall{
+					From: "1.2.3.4:5", Since: start, Waited: 250 * time.Millisecond, Took: 1500 * time.Millisecond, Error: "<b>no",
+				}}}},
+			}
+		})
+	})
+	_, body, _ := get(t, w, "/rpcz")
+	for _, want := range []string{"1.2.3.4:6</td><td>waiting</td>", ">never<", "&lt;b&gt;no", ">1500<", ">250<"} {
+		require.Contains(t, body, want)
+	}
+	_, body, _ = get(t, w, "/rpcz?format=json")
+	var all struct{ Methods []rpczMethod }
+	require.NoError(t, json.Unmarshal([]byte(body), &all))
+	require.Equal(t, "Idle", all.Methods[0].Method)
+	under := all.Methods[1].UnderWay
+	require.Equal(t, "working", under[0].State)
+	require.Equal(t, "waiting", under[1].State)
+	require.Greater(t, under[0].ForMs, 999.0)
+	require.InDelta(t, 3600e3, under[0].ExpiresMs, 600e3)
+	require.Equal(t, uint64(7), all.Methods[1].Slow[0].Count)
 }
 
 // TestWebPortTaken shows the error for a port that someone has.
