@@ -12,6 +12,7 @@ import (
 
 	"github.com/nyaladb/nyala/internal/clock"
 	"github.com/nyaladb/nyala/internal/clock/ntp"
+	"github.com/nyaladb/nyala/internal/memory"
 	"github.com/nyaladb/nyala/internal/rpc"
 )
 
@@ -31,6 +32,7 @@ type Common struct {
 	RPCMaxMessageSize      int
 	RPCBacklog             int
 	RPCLimits              RPCLimits
+	Memory                 memory.Config
 
 	WebInterface string
 	WebPort      int
@@ -64,6 +66,7 @@ func DefaultCommon(d Defaults) Common {
 		RPCMaxMessageSize:      rpc.DefaultMaxMessageSize,
 		RPCBacklog:             rpc.DefaultBacklog,
 		RPCLimits:              defaultRPCLimits(),
+		Memory:                 memory.DefaultConfig(),
 		WebInterface:           "0.0.0.0",
 		WebPort:                d.WebPort,
 		Log:                    DefaultLogConfig(),
@@ -106,6 +109,7 @@ func (c *Common) Register(f *Flags) {
 	g.Int(&c.RPCBacklog, "rpc_acceptor_listen_backlog", "connections that may wait to be accepted, per address; -1: the system's limit (somaxconn), which caps any other value",
 		Tagged(Advanced), Between(-1, 65535), notZeroOf("-1, or 1 to 65535"))
 	c.RPCLimits.register(g)
+	registerMemory(&c.Memory, f)
 
 	g = f.Group("Raft")
 	g.Duration(&c.HeartbeatInterval, time.Millisecond, "raft_heartbeat_interval_ms", "time between the heartbeats of a leader, and between the ticks of elections; the same on all servers",
@@ -173,6 +177,9 @@ func (c *Common) Validate() error {
 			errs = append(errs, fmt.Errorf("--fs_data_dirs: %s is given twice", d))
 		}
 		seen[d] = true
+	}
+	if err := c.Memory.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	clk := c.ClockConfig(nil)
 	if err := clk.Validate(); err != nil {

@@ -45,6 +45,11 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	defer w.Close()
 
 	c.completeNodeConfig(&node, env, kind, masters)
+	if node.Memory, err = c.limitMemory(env, &node); err != nil {
+		return CantStart(err)
+	}
+	defer node.Memory.Close()
+	health.AddNote("memory", node.Memory.Note)
 	node.RPC.WebAddress = w.Address
 	if err := c.chooseTimeSource(ctx, env, &node); err != nil {
 		if ctx.Err() != nil {

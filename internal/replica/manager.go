@@ -12,6 +12,7 @@ import (
 	"github.com/nyaladb/nyala/internal/clock"
 	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/memory"
 	"github.com/nyaladb/nyala/internal/status"
 	"github.com/nyaladb/nyala/internal/tablet"
 	"github.com/nyaladb/nyala/internal/wal"
@@ -39,6 +40,8 @@ type Manager struct {
 	store *tablet.Store
 	log   wal.Store
 	clock *clock.Clock
+	// memory is the process's; nil: no limit.
+	memory *memory.Limit
 
 	metrics  *metrics
 	forwards *forwards

@@ -84,7 +84,7 @@ func newMetrics(m *Manager, reg prometheus.Registerer) (*metrics, error) {
 	})
 	add(x.inFlight)
 	x.pressureRejections = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "leader_memory_pressure_rejections", Help: "Writes refused because flushes or compactions are behind.",
+		Name: "leader_memory_pressure_rejections", Help: "Writes refused because memory is short, or flushes or compactions are behind.",
 	})
 	add(x.pressureRejections)
 	for state, name := range map[nyalav1.TabletState]string{

@@ -20,6 +20,7 @@ import (
 	"github.com/nyaladb/nyala/internal/fs"
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/memory"
 	"github.com/nyaladb/nyala/internal/rpc"
 	"github.com/nyaladb/nyala/internal/tablet"
 	"github.com/nyaladb/nyala/internal/wal"
@@ -35,6 +36,8 @@ type NodeConfig struct {
 	Consensus consensus.Config
 	Tablet    tablet.Options
 	WAL       wal.Config
+	// Memory says when writes must wait for memory; nil: never. It is the process's, and outlives the node.
+	Memory *memory.Limit
 	// AdvertisedAddresses are what others are told to call; empty: the bound ones.
 	AdvertisedAddresses []string
 	// OpenParallel is how many replicas are opened at once at the start; 0: twice the processors.
@@ -186,6 +189,7 @@ func (n *Node) openRPC() (err error) {
 	cfg := n.cfg.RPC
 	cfg.ClusterID, cfg.ServerID = n.ClusterID, n.ServerID()
 	cfg.Logger, cfg.Registerer = n.cfg.Logger, n.cfg.Registerer
+	cfg.MemoryFull = n.cfg.Memory.Full
 	if n.RPC, err = rpc.NewServer(cfg); err != nil {
 		return err
 	}
@@ -226,6 +230,7 @@ func (n *Node) openReplicas() (err error) {
 		},
 		log:      n.log,
 		clock:    n.Clock,
+		memory:   n.cfg.Memory,
 		replicas: map[ident.TabletID]*Replica{},
 		byNumber: map[ident.LocalNumber]*Replica{},
 	}

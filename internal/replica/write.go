@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -18,7 +19,8 @@ import (
 )
 
 const (
-	// busyRetry is when a caller should try again whose write was refused because flushes are behind.
+	// busyRetry is about when a caller should try again whose write was refused because the server is behind; the spread keeps
+	// those that were refused together from coming back together.
 	busyRetry = 100 * time.Millisecond
 	// maxRowOperations is the most row operations in one request: what applying it may cost in memory and time has a bound
 	// that doesn't hang on how small rows can be.
@@ -225,7 +227,7 @@ func staleRequest(id *nyalav1.StoredRequestId) error {
 // propose gives a write its place in the log, or ends it. It isn't bound to the caller's context: others may share the
 // proposal, and the host answers within a step of its worker.
 func (r *Replica) propose(ctx context.Context, p *proposal, op *nyalav1.WriteOp) {
-	err := r.pressure()
+	err := r.pressure(op)
 	var payload []byte
 	if err == nil {
 		if payload, err = proto.Marshal(op); err != nil {
@@ -247,14 +249,21 @@ func (r *Replica) propose(ctx context.Context, p *proposal, op *nyalav1.WriteOp)
 	}
 }
 
-func (r *Replica) pressure() error {
-	pressure := r.m.store.Pressure()
-	if !pressure.Refuse {
+// pressure says why a write has to wait: flushes are behind, or memory is short.
+func (r *Replica) pressure(op *nyalav1.WriteOp) error {
+	var why string
+	if p := r.m.store.Pressure(); p.Refuse {
+		why = p.Reason
+	} else {
+		// The request and the log entry made of it.
+		why = r.m.memory.Refuse(2 * (len(op.GetRowOperations().GetRows()) + len(op.GetRowOperations().GetIndirectData())))
+	}
+	if why == "" {
 		return nil
 	}
 	r.m.metrics.pressureRejections.Inc()
 	return &status.Error{
-		Code: status.TooBusy, RetryAfter: busyRetry, Msg: fmt.Sprintf("tablet %s: the server is behind: %s", r.id, pressure.Reason),
+		Code: status.TooBusy, RetryAfter: busyRetry/2 + rand.N(busyRetry), Msg: fmt.Sprintf("tablet %s: the write wasn't begun: the server is behind: %s", r.id, why),
 	}
 }
 

@@ -26,6 +26,7 @@ func (s *Server) unaryHandler(method string, queue *serviceQueue, h grpc.MethodH
 	if slices.Contains(unlimitedMethods, method) {
 		queue = nil
 	}
+	bulky := slices.Contains(bulkyMethods, method)
 	return func(srv any, ctx context.Context, dec func(any) error, _ grpc.UnaryServerInterceptor) (resp any, err error) {
 		call := calls.begin(ctx, m.begin())
 		defer func() { m.end(call.end(err), err) }()
@@ -42,6 +43,11 @@ func (s *Server) unaryHandler(method string, queue *serviceQueue, h grpc.MethodH
 		}
 		ctx, cancel := context.WithTimeout(ctx, s.cfg.MaxDeadline)
 		defer cancel()
+		if bulky && s.cfg.MemoryFull != nil {
+			if why := s.cfg.MemoryFull(); why != "" {
+				return nil, &status.Error{Code: status.TooBusy, RetryAfter: spread(busyRetry), Msg: "the write wasn't begun: " + why}
+			}
+		}
 		if err := queue.enter(ctx); err != nil {
 			return nil, err
 		}

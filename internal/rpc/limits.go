@@ -33,6 +33,12 @@ var (
 	unlimitedMethods  = []string{"nyala.v1.MasterService/TSHeartbeat"}
 )
 
+// bulkyMethods are those whose requests fill the memory, and are turned away while it is full.
+var bulkyMethods = []string{"nyala.v1.TabletService/Write"}
+
+// spread is some time around d.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
 // serviceQueue bounds the calls of one service: so many are worked on, so many wait, the next is turned away. A call enters
 // it before its message is received, so one that waits holds no more than what the flow control window let in.
 type serviceQueue struct {
@@ -58,7 +64,7 @@ func (q *serviceQueue) enter(ctx context.Context) error {
 		q.waiting.Add(-1)
 		q.metrics.overflows.Inc()
 		return &status.Error{
-			Code: status.TooBusy, RetryAfter: busyRetry/2 + rand.N(busyRetry),
+			Code: status.TooBusy, RetryAfter: spread(busyRetry),
 			Msg: q.service + " has as many calls as it takes, under way and waiting: try again later (--rpc_num_service_threads, --rpc_service_queue_length)",
 		}
 	}

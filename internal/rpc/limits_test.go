@@ -1,7 +1,10 @@
 package rpc
 
 import (
+	"bufio"
 	"context"
+	"encoding/binary"
+	"io"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,4 +162,53 @@ func TestQueueUnderLoad(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int64(places))
 	require.Empty(t, q.places)
 	require.Zero(t, q.waiting.Load())
+}
+
+// TestMemoryFull shows a write turned away while memory is full, with a wish for when to come back and before its body is sent,
+// and reads answered all the while.
+func TestMemoryFull(t *testing.T) {
+	var full atomic.Bool
+	ts := startServer(t, func(c *ServerConfig) {
+		c.MemoryFull = func() string {
+			if full.Load() {
+				return "a gigabyte too many"
+			}
+			return ""
+		}
+	})
+	var written atomic.Int64
+	ts.service.write = func(context.Context, *nyalav1.WriteRequest) (*nyalav1.WriteResponse, error) {
+		written.Add(1)
+		return &nyalav1.WriteResponse{}, nil
+	}
+	ts.service.scan = func(context.Context, *nyalav1.ScanRequest) (*nyalav1.ScanResponse, error) {
+		return &nyalav1.ScanResponse{}, nil
+	}
+	c := nyalav1.NewTabletServiceClient(dial(t, ts.address, DialOptions{}))
+	big := &nyalav1.WriteRequest{RowOperations: &nyalav1.RowOperations{Rows: make([]byte, 8<<20)}}
+	_, err := c.Write(t.Context(), big)
+	require.NoError(t, err)
+	full.Store(true)
+	_, err = c.Write(t.Context(), big)
+	e := requireCode(t, status.TooBusy, err)
+	require.Positive(t, e.RetryAfter)
+	require.Contains(t, e.Msg, "a gigabyte too many")
+	_, err = c.Scan(t.Context(), &nyalav1.ScanRequest{})
+	require.NoError(t, err)
+
+	// Headers alone get the answer: the body that would follow is not waited for.
+	h := dialHTTP2(t, ts.address)
+	require.NoError(t, h.frame(frameHeaders, flagEndHeaders, 1, callHeaders(writePath)))
+	require.NoError(t, h.w.Flush())
+	require.NoError(t, h.SetReadDeadline(time.Now().Add(5*time.Second)))
+	for r, head := bufio.NewReader(h), [9]byte{}; head[3] != frameHeaders; {
+		_, err := io.ReadFull(r, head[:])
+		require.NoError(t, err)
+		_, err = r.Discard(int(binary.BigEndian.Uint32(head[0:]) >> 8))
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 1, written.Load())
+	full.Store(false)
+	_, err = c.Write(t.Context(), big)
+	require.NoError(t, err)
 }

@@ -45,6 +45,8 @@ type ServerConfig struct {
 	// ServiceThreads calls of one service are worked on at once, ServiceQueueLength more may wait
 	// (--rpc_num_service_threads, --rpc_service_queue_length).
 	ServiceThreads, ServiceQueueLength int
+	// MemoryFull says why no write can be taken, "" while one can: a write's body is received only then. nil: always.
+	MemoryFull func() (why string)
 	// WebAddress says where the web server is, for those who come to the wrong port; nil: nowhere.
 	WebAddress func() string
 	// MaxMessageSize bounds requests and answers, in bytes (--rpc_max_message_size).

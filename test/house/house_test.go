@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"internal/master", "internal/tserver", "internal/cli", "client"},
 	{"internal/replica", "internal/daemon", "internal/localcluster"},
 	{"internal/consensus", "internal/tablet"},
-	{"internal/wal", "internal/rpc", "internal/clock/ntp", "internal/clock", "internal/fs"},
+	{"internal/wal", "internal/rpc", "internal/clock/ntp", "internal/clock", "internal/fs", "internal/memory"},
 	{"internal/schema", "internal/status", "internal/hybridtime", "internal/ident", "internal/invariant", "internal/daemon/buildinfo", "api/nyala/v1"},
 }
 
