@@ -12,7 +12,7 @@ import (
 func registerMemory(c *memory.Config, f *Flags) {
 	g := f.Group("Memory")
 	g.Int64(&c.HardBytes, "memory_limit_hard_bytes", fmt.Sprintf("most memory to use; above it no write is taken; 0: %d %% of what the machine or the container has; -1: no limit", memory.DefaultShare),
-		AtLeast(-1))
+		AtLeast(-1), NotKudus("what Go's runtime holds counts, and no mapped files; a container's limit is heeded. The garbage collector keeps to 95 % of the soft limit, unless `GOMEMLIMIT` is set, and caches and memtables whose sizes nobody gave shrink to half of it"))
 	g.Int(&c.SoftPercentage, "memory_limit_soft_percentage", "percent of memory_limit_hard_bytes above which writes begin to be refused, the more the nearer that is",
 		Tagged(Advanced), Between(1, 100))
 }
