@@ -4,7 +4,8 @@
 //
 // A [Store] is one Pebble database that holds all replicas of a server, each under the number that it got on this server. A
 // [Tablet] is one replica in it. A [Batch] applies log entries ([Op]) of one or more tablets and commits them at once. A
-// [Scanner] reads a tablet at a snapshot and returns Arrow record batches.
+// [Scanner] reads a tablet at a snapshot and returns Arrow record batches. An [Export] is all that a tablet held at one
+// moment, an [Import] makes a replica of it in another store.
 //
 // The package never sees a term, a peer or a clock: an entry comes with its index and its timestamp, and everything that it
 // does follows from the entries before it.
@@ -14,7 +15,8 @@
 // Open, then for each replica that the log knows Load, or Create where the store lost it; apply every entry above
 // Tablet.Applied; Delete when the replica goes; ListNumbers once after the start, to delete what the log no longer knows;
 // Close. Pebble has no log here: what a crash loses is applied again from the server's own log, which may be cut behind the
-// index that Options.OnDurable tells.
+// index that Options.OnDurable tells. A replica that is copied from another begins with an Import instead, which is durable
+// when it is finished; before that the store has nothing of it.
 //
 // # Invariants
 //
@@ -46,6 +48,6 @@
 // # Tests
 //
 // A random test drives the store and a naive model in memory with the same entries, over several tablets, with flushes and
-// crashes (Pebble's crashable file system), and compares every result and every snapshot. The request table has a model of its
+// crashes (Pebble's crashable file system) and copies under other numbers, and compares every result and every snapshot. The request table has a model of its
 // own. Each decoder has a fuzz target.
 package tablet

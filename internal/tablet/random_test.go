@@ -19,7 +19,7 @@ import (
 
 // TestRandom drives a store with several tablets and a naive model with the same random entries: all kinds of operations, in
 // batches of several tablets and several entries each, with clients that send again, schema changes, flushes, compactions,
-// restarts and crashes that keep a random part of what wasn't synced. It compares every answer, the answer at every replay
+// restarts, copies under other numbers, and crashes that keep a random part of what wasn't synced. It compares every answer, the answer at every replay
 // after a crash, and scans of every form at random snapshots.
 func TestRandom(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -43,6 +43,7 @@ func TestRandom(t *testing.T) {
 			"restart": m.restart,
 			"crash":   m.crash,
 			"delete":  m.delete,
+			"copy":    m.copy,
 		})
 		m.checkAll(rt)
 	})
@@ -245,7 +246,10 @@ func (m *machine) restart(t *rapid.T) {
 }
 
 // crash takes the files as a power cut would leave them, and replays the logs.
-func (m *machine) crash(t *rapid.T) {
+func (m *machine) crash(t *rapid.T) { m.crashDuring(t, func() {}) }
+
+// crashDuring is a crash in the middle of something, which undo ends for the process that is left behind.
+func (m *machine) crashDuring(t *rapid.T, undo func()) {
 	seed := rapid.Uint64().Draw(t, "seed")
 	m.mu.Lock()
 	told := maps.Clone(m.durable)
@@ -254,6 +258,7 @@ func (m *machine) crash(t *rapid.T) {
 	left := m.fs.CrashClone(vfs.CrashCloneCfg{
 		UnsyncedDataPercent: rapid.SampledFrom([]int{0, 50, 100}).Draw(t, "kept"), RNG: rand.New(rand.NewPCG(seed, 1)),
 	})
+	undo()
 	m.close(t)
 	m.fs, m.durable = left, map[ident.LocalNumber]ident.Index{}
 	m.open(t)

@@ -20,6 +20,7 @@ import (
 type Store struct {
 	opts    Options
 	db      *pebble.DB
+	pebble  *pebble.Options
 	metrics *metrics
 	watcher *watcher
 
@@ -48,7 +49,12 @@ func Open(opts Options) (*Store, error) {
 	if err := opts.FS.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("tablet store: make the folder %s: %w", opts.Dir, err)
 	}
-	db, err := pebble.Open(opts.Dir, pebbleOptions(&opts, s.watcher.notify))
+	if err := clearImports(&opts); err != nil {
+		return nil, err
+	}
+	s.pebble = pebbleOptions(&opts, s.watcher.notify)
+	s.pebble.EnsureDefaults()
+	db, err := pebble.Open(opts.Dir, s.pebble)
 	if err != nil {
 		return nil, fmt.Errorf("tablet store: open %s: %w", opts.Dir, err)
 	}
