@@ -326,6 +326,9 @@ func (s *Scanner) batch(resp *nyalav1.ScanResponse) (*Batch, error) {
 // (0 before it).
 func (s *Scanner) SnapshotTimestamp() Timestamp { return s.snapshot }
 
+// ArrowSchema describes the batches' records; without columns (CountOnly) it has no fields.
+func (s *Scanner) ArrowSchema() *arrow.Schema { return s.spec.arrow }
+
 // Close ends the scan, and lets the server forget it. It may be called more than once. Batches stay valid until released.
 func (s *Scanner) Close() {
 	if s.cur != nil {

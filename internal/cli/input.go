@@ -2,13 +2,15 @@ package cli
 
 import (
 	"bufio"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync/atomic"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/nyaladb/nyala/client"
 )
@@ -68,10 +70,22 @@ type input struct {
 	read    atomic.Int64 // bytes of the file that were read, compressed ones where it is compressed
 	size    int64        // of the file; 0: not known
 	content *bufio.Reader
+	zstd    *zstd.Decoder // nil: not compressed so
 	format  string // as far as the name says: empty if it doesn't
 }
 
-// openInput opens a file, or standard input for "-". Content compressed with gzip is decompressed, whatever its name.
+// What files begin with.
+const (
+	gzipMagic    = "\x1f\x8b"
+	zstdMagic    = "\x28\xb5\x2f\xfd"
+	parquetMagic = "PAR1"
+	arrowMagic   = "\xff\xff\xff\xff" // of an IPC stream
+)
+
+// sampleBytes is how much of the content can be looked at before it is read.
+const sampleBytes = 256 << 10
+
+// openInput opens a file, or standard input for "-". Content compressed with gzip or zstd is decompressed, whatever its name.
 func openInput(name string, stdin io.Reader) (*input, error) {
 	in := &input{name: name, format: formatOf(name)}
 	raw := stdin
@@ -97,18 +111,31 @@ func openInput(name string, stdin io.Reader) (*input, error) {
 	}
 	counted := bufio.NewReaderSize(&countingReader{r: raw, n: &in.read}, 64<<10)
 	in.content = counted
-	if b, err := counted.Peek(2); err == nil && b[0] == 0x1f && b[1] == 0x8b {
-		z, err := gzip.NewReader(counted)
-		if err != nil {
-			in.close()
-			return nil, fmt.Errorf("%s: %w", in.name, err)
+	var err error
+	switch {
+	case peekIs(counted, gzipMagic):
+		var z *gzip.Reader
+		if z, err = gzip.NewReader(counted); err == nil {
+			in.content = bufio.NewReaderSize(z, sampleBytes)
 		}
-		in.content = bufio.NewReaderSize(z, 64<<10)
+	case peekIs(counted, zstdMagic):
+		if in.zstd, err = zstd.NewReader(counted, zstd.WithDecoderConcurrency(1)); err == nil {
+			in.content = bufio.NewReaderSize(in.zstd, sampleBytes)
+		}
+	default:
+		in.content = bufio.NewReaderSize(counted, sampleBytes)
+	}
+	if err != nil {
+		in.close()
+		return nil, fmt.Errorf("%s: %w", in.name, err)
 	}
 	return in, nil
 }
 
 func (in *input) close() {
+	if in.zstd != nil {
+		in.zstd.Close()
+	}
 	if in.file != nil {
 		in.file.Close()
 	}
@@ -116,17 +143,31 @@ func (in *input) close() {
 
 // formatOf is the format that a file's name says it has.
 func formatOf(name string) string {
-	switch name = strings.ToLower(strings.TrimSuffix(strings.ToLower(name), ".gz")); {
+	name = strings.ToLower(name)
+	for _, compression := range []string{".gz", ".zst", ".zstd"} {
+		name = strings.TrimSuffix(name, compression)
+	}
+	switch {
 	case strings.HasSuffix(name, ".csv"):
 		return formatCSV
+	case strings.HasSuffix(name, ".parquet"):
+		return formatParquet
+	case strings.HasSuffix(name, ".arrows"):
+		return formatArrow
 	case strings.HasSuffix(name, ".ndjson"), strings.HasSuffix(name, ".jsonl"), strings.HasSuffix(name, ".json"):
 		return formatNDJSON
 	}
 	return ""
 }
 
-// sniffFormat tells JSON from CSV by the first byte that isn't blank.
+// sniffFormat tells the formats apart by their first bytes, JSON from CSV by the first that isn't blank.
 func (in *input) sniffFormat() string {
+	switch {
+	case peekIs(in.content, parquetMagic):
+		return formatParquet
+	case peekIs(in.content, arrowMagic):
+		return formatArrow
+	}
 	for n := 1; n <= 1024; n++ {
 		b, err := in.content.Peek(n)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/spf13/cobra"
 
 	"github.com/nyaladb/nyala/client"
@@ -37,19 +38,22 @@ var (
 
 func (a *app) tableLoad() *cobra.Command {
 	f := loadFlags{
-		format: choice{words: []string{formatCSV, formatNDJSON, "json"}},
+		format: choice{words: []string{formatCSV, formatNDJSON, "json", formatParquet, formatArrow}},
 		op:     choice{value: "insert", words: loadOps},
 	}
 	cmd := &cobra.Command{
 		Use:   "load TABLE FILE",
-		Short: "load rows from a CSV or NDJSON file",
+		Short: "load rows from a CSV, NDJSON, Parquet or Arrow file",
 		Long: `Load rows from a file, or from standard input ("-"), whose rows are written as they arrive. Content compressed with gzip
-is decompressed.
+or zstd is decompressed.
 
 CSV begins with a line of column names. A field that is nothing is NULL, "" is the empty string; --null names another word
 for NULL (may be repeated; --null "" adds nothing to the words again). JSON is one object to a line, or one array of them.
 Times are RFC 3339, as in 2013-01-01T10:00:00Z, or integers of microseconds; dates are as in 2013-01-01; binary values are
 hexadecimal after 0x. A decimal with more digits than its column holds is rejected; a varchar that is too long is cut.
+
+Parquet files and streams of Arrow's IPC format have types of their own; a value that the table's column can't hold exactly is
+rejected.
 
 Rows that can't be taken are named with their line and left out; the others are written, and the exit code is 4.
 With --op upsert a row whose key is there already is replaced, so that loading a file again is safe. With insert_ignore such a
@@ -131,11 +135,19 @@ func (in *input) rows(s *client.Schema, f loadFlags) (rowSource, error) {
 	}
 	plain, _ := opTypes[f.op.value].Plain()
 	keyAlone := plain == client.Update || plain == client.Delete
+	o := csvOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra, keyAlone: keyAlone}
 	var src rowSource
 	var err error
-	if format == formatCSV {
-		src, err = newCSVSource(in.content, s, csvOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra, keyAlone: keyAlone})
-	} else {
+	switch format {
+	case formatCSV:
+		src, err = newCSVSource(in.content, s, o)
+	case formatParquet, formatArrow:
+		var records array.RecordReader
+		var done func()
+		if records, done, err = in.openRecords(format); err == nil {
+			src, err = newRecordSource(records, done, s, o)
+		}
+	default:
 		var objects *jsonSource
 		if objects, err = newJSONSource(in.content, s, f.ignoreExtra); err == nil {
 			objects.keyAlone = keyAlone

@@ -81,15 +81,17 @@ func (a *app) tableScan() *cobra.Command {
 		Long: `Print rows of a table, tablet after tablet, the rows of each in the order of their keys.
 
 CSV has a header line; NULL is nothing, the empty string "". JSON is one array of objects, one object to a line; ndjson the
-objects alone. Both can be loaded again. Times are RFC 3339 in UTC (integers of microseconds outside the years 0 to 9999), decimals strings in
-JSON, binary values hexadecimal after 0x.`,
+objects alone. Times are RFC 3339 in UTC (integers of microseconds outside the years 0 to 9999), decimals strings in
+JSON, binary values hexadecimal after 0x. arrow is a stream of Arrow's IPC format, parquet a Parquet file: with the columns' own
+types, for other programs. All but the table can be loaded again.`,
 		Example: `  nyala table scan flights --columns carrier,flight,dest --where "distance > 2000 and origin = 'JFK'" --limit 10
-  nyala table scan flights --format csv > flights.csv`,
+  nyala table scan flights --format csv > flights.csv
+  nyala table scan flights --format parquet > flights.parquet`,
 		Args: cobra.ExactArgs(1),
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&columns, "columns", "", "the columns to print, separated by commas (default: all)")
-	format := tableFormat(cmd, "how to print rows", "csv", "json", "ndjson")
+	format := tableFormat(cmd, "how to print rows", "csv", "json", "ndjson", formatArrow, formatParquet)
 	cmd.RunE = a.withClient(func(cmd *cobra.Command, c *client.Client, args []string) error {
 		t, err := openTable(cmd.Context(), c, args[0])
 		if err != nil {
@@ -121,13 +123,30 @@ func (a *app) scan(ctx context.Context, t *client.Table, o client.ScanOptions, f
 		return err
 	}
 	defer sc.Close()
-	out := newRowWriter(a.Out, format, columns)
-	values := make([]client.Value, len(columns))
 	var rows int64
+	if format == formatArrow || format == formatParquet {
+		rows, err = a.printRecords(ctx, sc, format)
+	} else {
+		rows, err = printRows(ctx, sc, newRowWriter(a.Out, format, columns), len(columns))
+	}
+	if err != nil {
+		return err
+	}
+	note := fmt.Sprintf("%s in %s", plural(rows, "row"), took(time.Since(began)))
+	if ts := sc.SnapshotTimestamp(); o.ReadMode == client.ReadAtSnapshot && ts != 0 {
+		note += fmt.Sprintf(", snapshot %v", ts)
+	}
+	a.note("%s", note)
+	return nil
+}
+
+// printRows prints what a scanner returns, row by row.
+func printRows(ctx context.Context, sc *client.Scanner, out rowWriter, columns int) (rows int64, err error) {
+	values := make([]client.Value, columns)
 	for {
 		b, err := sc.Next(ctx)
 		if errors.Is(err, io.EOF) {
-			break
+			return rows, out.end()
 		}
 		if err == nil {
 			for r := 0; r < b.Rows && err == nil; r++ {
@@ -141,18 +160,32 @@ func (a *app) scan(ctx context.Context, t *client.Table, o client.ScanOptions, f
 		}
 		if err != nil {
 			// What was read so far is printed, without the end that would make it look whole.
-			return errors.Join(err, out.flush())
+			return rows, errors.Join(err, out.flush())
 		}
 	}
-	if err := out.end(); err != nil {
-		return err
+}
+
+// printRecords prints what a scanner returns, batch by batch.
+func (a *app) printRecords(ctx context.Context, sc *client.Scanner, format string) (rows int64, err error) {
+	out, err := newRecordWriter(a.Out, format, sc.ArrowSchema())
+	if err != nil {
+		return 0, err
 	}
-	note := fmt.Sprintf("%s in %s", plural(rows, "row"), took(time.Since(began)))
-	if ts := sc.SnapshotTimestamp(); o.ReadMode == client.ReadAtSnapshot && ts != 0 {
-		note += fmt.Sprintf(", snapshot %v", ts)
+	for {
+		b, err := sc.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return rows, out.end()
+		}
+		if err != nil {
+			return rows, err
+		}
+		err = out.write(b.Record)
+		rows += int64(b.Rows)
+		b.Release()
+		if err != nil {
+			return rows, err
+		}
 	}
-	a.note("%s", note)
-	return nil
 }
 
 // scanColumns are the table's columns with the given names, all for none.
