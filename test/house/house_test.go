@@ -90,7 +90,7 @@ func layerOf(path string) int {
 func TestLayers(t *testing.T) {
 	for _, p := range packages(t) {
 		path := strings.TrimPrefix(p.ImportPath, module)
-		if strings.HasPrefix(path, "test/") || strings.HasPrefix(path, "examples/") || strings.HasSuffix(path, "test") {
+		if strings.HasPrefix(path, "test/") || strings.HasPrefix(path, "bench/") || strings.HasPrefix(path, "examples/") || strings.HasSuffix(path, "test") {
 			continue
 		}
 		from := layerOf(path)
