@@ -22,6 +22,14 @@ const (
 	DefaultServiceThreads = 512
 )
 
+// Flow control windows are fixed: gRPC would else send a ping with each message that comes while none is on its way, to find
+// out how large a window serves, which costs a fifth of a small write's time. A connection holds no more than connWindow that
+// nobody has read.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 4 << 20
+)
+
 // busyRetry is about when a caller may try again whom a full queue turned away; the spread keeps those that came together
 // from coming back together.
 const busyRetry = 100 * time.Millisecond

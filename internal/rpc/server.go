@@ -166,6 +166,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		grpc.MaxSendMsgSize(cfg.MaxMessageSize),
 		grpc.MaxConcurrentStreams(cfg.MaxConcurrentStreams),
 		grpc.MaxHeaderListSize(64<<10),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.ConnectionTimeout(cfg.HandshakeTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: max(cfg.IdleTimeout, 0), // 0 is never
