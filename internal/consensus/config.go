@@ -24,6 +24,14 @@ type Config struct {
 	MaxMissedHeartbeats int
 	// PreElection asks whether an election could be won before a term is spent on it (raft_enable_pre_election).
 	PreElection bool
+	// BatchHeartbeats puts the heartbeats of all groups to one server together (enable_multi_raft_heartbeat_batcher). Without it
+	// each goes by itself.
+	BatchHeartbeats bool
+	// HeartbeatWindow is how long a heartbeat waits for others at most (multi_raft_heartbeat_window_ms): at most half the
+	// interval. 0: a fifth of it.
+	HeartbeatWindow time.Duration
+	// HeartbeatBatch is how many heartbeats one batch holds at most (multi_raft_batch_size).
+	HeartbeatBatch int
 	// Workers is how many goroutines step groups; 0: as many as GOMAXPROCS, at most four.
 	Workers int
 	Limits  Limits
@@ -75,6 +83,8 @@ func DefaultConfig() Config {
 		HeartbeatInterval:   500 * time.Millisecond,
 		MaxMissedHeartbeats: 3,
 		PreElection:         true,
+		BatchHeartbeats:     true,
+		HeartbeatBatch:      30,
 		Limits:              Limits{}.withDefaults(),
 	}
 }
@@ -117,6 +127,12 @@ func (c Config) Validate() error {
 	if c.MaxMissedHeartbeats < 2 {
 		errs = append(errs, fmt.Errorf("consensus: %d missed heartbeat periods: must be at least 2", c.MaxMissedHeartbeats))
 	}
+	if c.BatchHeartbeats && (c.HeartbeatWindow < 0 || c.HeartbeatWindow > c.HeartbeatInterval/2) {
+		errs = append(errs, fmt.Errorf("consensus: heartbeats wait %s for others: at most half the interval of %s", c.HeartbeatWindow, c.HeartbeatInterval))
+	}
+	if c.BatchHeartbeats && c.HeartbeatBatch < 1 {
+		errs = append(errs, fmt.Errorf("consensus: %d heartbeats in a batch: must be at least 1", c.HeartbeatBatch))
+	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("consensus: %d workers", c.Workers))
 	}
@@ -124,6 +140,13 @@ func (c Config) Validate() error {
 		errs = append(errs, fmt.Errorf("consensus: %d bytes in flight hold no message of %d bytes", l.MaxInflightBytes, l.MaxMessageBytes))
 	}
 	return errors.Join(errs...)
+}
+
+func (c Config) heartbeatWindow() time.Duration {
+	if c.HeartbeatWindow > 0 {
+		return c.HeartbeatWindow
+	}
+	return c.HeartbeatInterval / ticksPerHeartbeat
 }
 
 func (c Config) workers() int {

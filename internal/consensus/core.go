@@ -51,14 +51,16 @@ type CoreConfig struct {
 // applies of one group are done in order.
 type Decisions struct {
 	Messages []Outgoing
-	Appends  []Append
-	Applies  []Apply
-	Done     []Done
-	Changes  []GroupStatus
-	Failures []Failure
-	Refusals []Refusal
-	Needs    []Need
-	Removals []Removal
+	// Heartbeats carry no reads; they may wait for others to the same server.
+	Heartbeats []OutgoingHeartbeat
+	Appends    []Append
+	Applies    []Apply
+	Done       []Done
+	Changes    []GroupStatus
+	Failures   []Failure
+	Refusals   []Refusal
+	Needs      []Need
+	Removals   []Removal
 }
 
 // Outgoing is a message to a replica on another server.

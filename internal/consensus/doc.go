@@ -9,6 +9,8 @@
 // file, log line or clock of its own, so a simulation can replay it (raft's election timeouts alone are drawn from
 // crypto/rand.Reader, which a test may replace).
 //
+// [HeartbeatBatcher] is pure as well: it puts the heartbeats of all groups to one server into batches.
+//
 // [Host] is the shell around one Core per worker. NewHost starts nothing; Run works until its context ends and returns
 // when every goroutine has joined. A group is made by CreateGroup (durable), brought up by StartGroup, and ended by
 // StopGroup or DeleteGroup.

@@ -79,6 +79,8 @@ type group struct {
 	// leader that it does.
 	refusers   map[ident.ReplicaID]*refused
 	refusedAgo int
+	// heartbeatSent is when the last heartbeat left, by the leader's clock.
+	heartbeatSent int64
 	// silence counts the ticks without word from a leader while the replica is barred from campaigning.
 	silence int
 

@@ -44,6 +44,8 @@ type Host struct {
 	applies  *applyPool
 	notifier *notifier
 	refusals refusalLog
+	// heartbeats puts those of all groups to one server together.
+	heartbeats *heartbeats
 	// stopped is closed when Run has ended: nothing that waits will be answered any more.
 	stopped chan struct{}
 	// strangers are told that what they send finds nobody here, once opened says that all there is has been started.
@@ -96,6 +98,7 @@ func NewHost(cfg Config, deps Deps) (*Host, error) {
 	for range cfg.workers() {
 		h.workers = append(h.workers, newWorker(h, h.coreCfg))
 	}
+	h.heartbeats = newHeartbeats(h)
 	h.writer = newLogWriter(h, cfg.Limits)
 	h.applies = newApplyPool(h, runtime.GOMAXPROCS(0))
 	h.notifier = newNotifier(deps.Observer)
@@ -113,6 +116,7 @@ func (h *Host) Run(ctx context.Context) error {
 	eg.Go(func() error { return h.writer.run(ctx) })
 	eg.Go(func() error { return h.applies.run(ctx) })
 	eg.Go(func() error { return h.notifier.run(ctx) })
+	eg.Go(func() error { return h.heartbeats.run(ctx) })
 	eg.Go(func() error { return h.tick(ctx) })
 	return eg.Wait()
 }

@@ -29,6 +29,7 @@ type mail struct {
 	appended []appendedMail
 	applied  []appliedMail
 	control  []*nyalav1.GroupMessage
+	beats    []Heartbeat
 	data     []*nyalav1.GroupMessage
 	unsent   []unsentMail
 	requests []request
@@ -110,6 +111,20 @@ func (b *inbox) message(m *nyalav1.GroupMessage, data bool) bool {
 	return ok
 }
 
+// heartbeats queues heartbeats; false: there is no room for them.
+func (b *inbox) heartbeats(hs []Heartbeat) bool {
+	b.mu.Lock()
+	ok := len(b.in.beats)+len(hs) <= b.maxMsgs
+	if ok {
+		b.in.beats = append(b.in.beats, hs...)
+	}
+	b.mu.Unlock()
+	if ok {
+		b.wake()
+	}
+	return ok
+}
+
 // request queues a request; false: there is no room. Cancels always have room: each follows a request.
 func (b *inbox) request(r request) bool {
 	b.mu.Lock()
@@ -154,6 +169,7 @@ func (b *inbox) swap(m *mail) bool {
 	m.appended, in.appended = in.appended, reset(m.appended)
 	m.applied, in.applied = in.applied, reset(m.applied)
 	m.control, in.control = in.control, reset(m.control)
+	m.beats, in.beats = in.beats, reset(m.beats)
 	m.unsent, in.unsent = in.unsent, reset(m.unsent)
 	m.requests, in.requests = in.requests, reset(m.requests)
 	m.tick, in.tick = in.tick, false
@@ -170,7 +186,7 @@ func (b *inbox) swap(m *mail) bool {
 		in.data = in.data[:n]
 		b.wake()
 	}
-	return len(m.commands)+len(m.appended)+len(m.applied)+len(m.control)+len(m.data)+len(m.unsent)+len(m.requests) > 0 || m.tick
+	return len(m.commands)+len(m.appended)+len(m.applied)+len(m.control)+len(m.beats)+len(m.data)+len(m.unsent)+len(m.requests) > 0 || m.tick
 }
 
 func reset[T any](s []T) []T {

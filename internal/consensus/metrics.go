@@ -16,6 +16,12 @@ type metrics struct {
 
 	messagesSent     map[raftpb.MessageType]prometheus.Counter
 	messagesOther    prometheus.Counter
+	noOpHeartbeats   prometheus.Counter
+	heartbeatBatches prometheus.Counter
+	heartbeatBytes   prometheus.Counter
+	heartbeatGroups  prometheus.Histogram
+	heartbeatTrip    prometheus.Histogram
+	heartbeatsLost   prometheus.Counter
 	messagesReceived prometheus.Counter
 	ignored          map[string]prometheus.Counter
 	unreachable      prometheus.Counter
@@ -95,6 +101,15 @@ func makeMetrics() *metrics {
 	}
 	m.messagesOther = sent.WithLabelValues("closed_timestamp")
 	m.messagesRefused = sent.WithLabelValues("entry_refused")
+	// Kudu's names where Kudu has the thing.
+	m.noOpHeartbeats = m.counter("no_op_heartbeat_count", "Heartbeats without entries that leaders here sent to followers.")
+	m.heartbeatBatches = m.counter("heartbeat_batch_count", "Batches of heartbeats sent to other servers, those of answers alone not counted.")
+	m.heartbeatBytes = m.counter("raft_heartbeat_bytes_total",
+		"Bytes of heartbeats and their answers handed to the connections: by the messages of kinds heartbeat and heartbeat_response they make the bytes per heartbeat.")
+	m.heartbeatGroups = m.histogram("raft_heartbeat_batch_groups", "Heartbeats of groups in one batch.")
+	m.heartbeatTrip = m.duration("raft_heartbeat_round_trip_seconds",
+		"Time from when a batch of heartbeats left until the answer to one of them was back, less the answer's wait for others: no less than the delay of a heartbeat until its group had it.")
+	m.heartbeatsLost = m.counter("raft_heartbeats_unread_total", "Heartbeats and answers in batches whose numbers had to be asked for, as after a lost batch.")
 	m.messagesReceived = m.counter("raft_server_messages_received_total", "Messages of groups received from other servers.")
 	ignored := m.counters("raft_messages_ignored_total", "Messages received and left alone.", "reason")
 	for _, r := range ignoredReasons {
@@ -163,6 +178,15 @@ func (m *metrics) gauge(name, help string) prometheus.Gauge {
 
 func (m *metrics) histogram(name, help string) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(1, 2, 11)})
+	m.list = append(m.list, h)
+	return h
+}
+
+// duration is a histogram of seconds, from 1 ms to 4 s.
+func (m *metrics) duration(name, help string) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: []float64{
+		0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2, 4,
+	}})
 	m.list = append(m.list, h)
 	return h
 }

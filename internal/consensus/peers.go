@@ -25,6 +25,10 @@ func (h *Host) Receive(from ident.ServerID, batch *nyalav1.PeerBatch) {
 	}
 	logFull := h.writer.full.Load() || h.writer.bytes.Load() > int64(h.cfg.Limits.MaxLogQueueBytes)
 	for _, m := range batch.GetMessages() {
+		if hs := m.GetHeartbeats(); hs != nil {
+			h.heartbeats.receive(from, hs)
+			continue
+		}
 		h.metrics.messagesReceived.Inc()
 		if reason := h.receive(from, m, logFull); reason != "" {
 			h.metrics.ignored[reason].Inc()
@@ -79,6 +83,10 @@ func (h *Host) Unreachable(to ident.ServerID, dropped []*nyalav1.GroupMessage) {
 	}
 	var last target
 	for _, m := range dropped {
+		if hs := m.GetHeartbeats(); hs != nil {
+			h.heartbeats.lost(to, hs)
+			continue
+		}
 		r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft)
 		if !ok || len(m.GetTabletId()) != 16 {
 			continue

@@ -34,13 +34,8 @@ var ignoredReasons = []string{
 // receive takes a message from another replica; it says why it was left alone, if it was.
 func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 	from := ident.ReplicaID(m.GetFrom())
-	switch {
-	case g.err != nil:
-		return ignoredFailed
-	case g.frozen:
-		return ignoredResigning
-	case ident.ReplicaID(m.GetTo()) != g.cfg.Replica || from == 0 || from == g.cfg.Replica:
-		return ignoredWrongReplica
+	if ignored := g.deaf(from, ident.ReplicaID(m.GetTo())); ignored != "" {
+		return ignored
 	}
 	switch k := m.GetKind().(type) {
 	case *nyalav1.GroupMessage_Raft:
@@ -48,7 +43,9 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 		if err != nil {
 			return ignoredMalformed
 		}
-		return g.receiveRaft(rm, hybridtime.Timestamp(m.GetPromised()))
+		return g.receiveRaft(rm, aside{
+			promised: hybridtime.Timestamp(m.GetPromised()), held: ident.Index(m.GetHeld()), known: ident.Index(m.GetKnownCommit()),
+		})
 	case *nyalav1.GroupMessage_CloseRequest:
 		g.receiveCloseRequest(from, k.CloseRequest)
 	case *nyalav1.GroupMessage_ClosePromise:
@@ -71,13 +68,34 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 	return ""
 }
 
-func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) (ignored string) {
+// deaf says why a message from one replica to another is nothing for this one; "": it is.
+func (g *group) deaf(from, to ident.ReplicaID) (ignored string) {
+	switch {
+	case g.err != nil:
+		return ignoredFailed
+	case g.frozen:
+		return ignoredResigning
+	case to != g.cfg.Replica || from == 0 || from == g.cfg.Replica:
+		return ignoredWrongReplica
+	default:
+		return ""
+	}
+}
+
+// aside is what goes with a message of raft's that raft doesn't know of.
+type aside struct {
+	promised hybridtime.Timestamp // in a vote answer
+	held     ident.Index          // in a heartbeat: what every member's log holds
+	known    ident.Index          // in an answer: what its sender knows to be committed
+}
+
+func (g *group) receiveRaft(m *raftpb.Message, with aside) (ignored string) {
 	// A message of a later term would end the one in which this replica may cut its log: that comes first (I11).
 	if ident.Term(m.GetTerm()) > g.term && movesTerm(m) && g.goIfMust() && g.frozen {
 		return ignoredResigning
 	}
 	if m.GetType() == raftpb.MsgVoteResp {
-		g.takeVote(m, promised) // by one more vote a leader may be barred no more
+		g.takeVote(m, with.promised) // by one more vote a leader may be barred no more
 	}
 	if wouldLead(m) && g.barred() != causeNone {
 		return ignoredBarred
@@ -92,8 +110,7 @@ func (g *group) receiveRaft(m *raftpb.Message, promised hybridtime.Timestamp) (i
 		}
 	case raftpb.MsgHeartbeat:
 		g.heard(m)
-		// Raft has no use for the field in a heartbeat; here it says what every member's log holds (see send).
-		g.heldByAll = max(g.heldByAll, ident.Index(m.GetRejectHint()))
+		g.heldByAll = max(g.heldByAll, with.held)
 	default:
 	}
 	behind := m.GetType() == raftpb.MsgHeartbeat && ident.Term(m.GetTerm()) >= g.term && ident.Index(m.GetCommit()) < g.commit
@@ -183,9 +200,11 @@ func (g *group) send(m *raftpb.Message) {
 		if g.core.planted(mistakePromiseNotInVote) {
 			gm.Promised = 0
 		}
-	case raftpb.MsgHeartbeat:
-		// Followers may cut their logs behind what every member holds, which only the leader knows.
-		m.RejectHint = new(uint64(g.computeHeld()))
+	case raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp:
+		if len(m.GetContext()) == 0 {
+			g.sendHeartbeat(m)
+			return
+		}
 	default:
 	}
 	b, err := proto.Marshal(m)

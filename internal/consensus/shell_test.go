@@ -274,6 +274,9 @@ func newTestClusterAt(t testing.TB, servers int, heartbeat time.Duration) *testC
 	return c
 }
 
+// add starts one more server.
+func (c *testCluster) add(id string) *testHost { return c.start(ident.ServerID(id), wal.NewMem()) }
+
 func (c *testCluster) start(id ident.ServerID, log wal.Store) *testHost {
 	h := &testHost{
 		id: id, net: c.net, log: log, clock: newTestClock(), in: make(chan inBatch, 10_000), done: make(chan struct{}),

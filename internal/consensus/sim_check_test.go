@@ -38,6 +38,8 @@ type groupFacts struct {
 	promised  map[ident.ReplicaID]hybridtime.Timestamp
 	// mayPromise are the requests that reached a replica in their term.
 	mayPromise map[promiseFact]bool
+	// heartbeats are those ever sent, and the answers.
+	heartbeats map[consensus.Heartbeat]bool
 }
 
 type promiseFact struct {
@@ -322,6 +324,9 @@ func (t *trace) add(format string, args ...any) {
 func (t *trace) String() string { return strings.Join(t.lines, "\n") }
 
 func describe(m *nyalav1.GroupMessage) string {
+	if hs := m.GetHeartbeats(); hs != nil {
+		return describeHeartbeats(hs)
+	}
 	t := ident.TabletID(ident.FromBytes([16]byte(m.GetTabletId())))
 	at := func(v uint64) string { return fmt.Sprintf("at %.6f", float64(hybridtime.Timestamp(v).Micros())/1e6) }
 	switch k := m.GetKind().(type) {

@@ -34,6 +34,7 @@ func optionsOf(seed uint64) worldOptions {
 		o.noPreVote = true
 	}
 	o.clocks = seed/16%4 == 0
+	o.batched = seed%5 != 0
 	return o
 }
 
@@ -108,6 +109,7 @@ func (w *world) chaos() {
 		w.fence(s, !s.fenced && w.rng.IntN(2) == 0)
 	}
 	for _, s := range w.servers {
+		w.flushHeartbeats(s)
 		if !s.up && w.rng.IntN(40) == 0 {
 			w.trace.add("boot s%d", s.id)
 			w.boot(s)
@@ -294,7 +296,7 @@ func (w *world) settle(ticks int, ok func() bool) bool {
 			busy = len(w.flight) > 0
 			w.deliver()
 			for _, s := range w.servers {
-				busy = busy || len(s.appends)+len(s.applies) > 0
+				busy = w.flushHeartbeats(s) || busy || len(s.appends)+len(s.applies) > 0
 				w.commit(s)
 				w.apply(s)
 			}

@@ -51,6 +51,7 @@ type worldOptions struct {
 	joint     bool // a joint config: all but the last, and all but the first
 	noPreVote bool
 	clocks    bool // clocks step far and often, and are judged
+	batched   bool // heartbeats go in batches
 	steps     int
 }
 
@@ -76,6 +77,7 @@ type simServer struct {
 	id       int
 	up       bool
 	core     *consensus.Core
+	batcher  *consensus.HeartbeatBatcher
 	log      *wal.Mem
 	clock    *simClock
 	views    map[ident.TabletID]*consensus.View
@@ -188,6 +190,7 @@ func (w *world) boot(s *simServer) {
 	if w.plant != nil {
 		w.plant(s.core)
 	}
+	s.batcher = w.newBatcher()
 	s.up, s.noSpace, s.logDead = true, false, false
 	s.views = map[ident.TabletID]*consensus.View{}
 	s.appends, s.applies = nil, nil
@@ -237,6 +240,7 @@ func (w *world) take(s *simServer) {
 		w.check.message(s, m)
 		w.transmit(s, m)
 	}
+	w.heartbeats(s, d.Heartbeats)
 	for _, a := range d.Appends {
 		w.check.append(s, a)
 	}
@@ -273,7 +277,11 @@ func (w *world) transmit(s *simServer, m consensus.Outgoing) {
 		invariant.Check(false, "%v", err)
 	}
 	if w.lost(s.id, to, m.Channel) || !w.calm && w.rng.IntN(100) < 3 {
-		if w.rng.IntN(3) == 0 {
+		if hs := m.Message.GetHeartbeats(); hs != nil {
+			if w.rng.IntN(3) == 0 {
+				s.batcher.Lost(m.To, hs)
+			}
+		} else if w.rng.IntN(3) == 0 {
 			s.core.Unreachable(ident.TabletID(ident.FromBytes([16]byte(m.Message.GetTabletId()))),
 				ident.ReplicaID(m.Message.GetFrom()), ident.ReplicaID(m.Message.GetTo()))
 		}
@@ -317,8 +325,12 @@ func (w *world) deliver() {
 		invariant.Check(false, "%v", err)
 	}
 	w.trace.add("deliver s%d->s%d %s", p.from, p.to, describe(m))
-	w.check.delivered(s, m)
-	s.core.Receive(m)
+	if hs := m.GetHeartbeats(); hs != nil {
+		w.receiveBatch(s, p.from, hs)
+	} else {
+		w.check.delivered(s, m)
+		s.core.Receive(m)
+	}
 	w.take(s)
 }
 

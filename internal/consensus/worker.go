@@ -70,12 +70,14 @@ func (w *worker) step(m *mail) {
 	for _, f := range m.commands {
 		f(c)
 	}
-	for _, msgs := range [][]*nyalav1.GroupMessage{m.control, m.data} {
-		for _, gm := range msgs {
-			if reason := c.Receive(gm); reason != "" {
-				w.host.metrics.ignored[reason].Inc()
-			}
-		}
+	for _, gm := range m.control {
+		w.ignored(c.Receive(gm))
+	}
+	for _, h := range m.beats {
+		w.ignored(c.Heartbeat(h))
+	}
+	for _, gm := range m.data {
+		w.ignored(c.Receive(gm))
 	}
 	for _, u := range m.unsent {
 		c.Unreachable(u.tablet, u.from, u.to)
@@ -85,6 +87,13 @@ func (w *worker) step(m *mail) {
 	}
 	if m.tick {
 		c.Tick()
+	}
+}
+
+// ignored counts a message that was left alone for a reason.
+func (w *worker) ignored(reason string) {
+	if reason != "" {
+		w.host.metrics.ignored[reason].Inc()
 	}
 }
 
@@ -113,6 +122,7 @@ func (w *worker) request(r *request) {
 func (w *worker) dispatch(d Decisions) {
 	h := w.host
 	w.send(d.Messages)
+	h.heartbeats.send(d.Heartbeats)
 	for _, done := range d.Done {
 		c := done.Ticket.(*call)
 		if done.Err == nil && c.placed != nil {

@@ -45,6 +45,10 @@ type Common struct {
 	HeartbeatInterval   time.Duration
 	MaxMissedHeartbeats float64
 	PreElection         bool
+	// HeartbeatBatcher, HeartbeatWindow and HeartbeatBatch say how heartbeats to one server are put together.
+	HeartbeatBatcher bool
+	HeartbeatWindow  time.Duration
+	HeartbeatBatch   int
 
 	MaxClockSyncError      time.Duration
 	WallClockJumpThreshold time.Duration
@@ -73,6 +77,9 @@ func DefaultCommon(d Defaults) Common {
 		HeartbeatInterval:      500 * time.Millisecond,
 		MaxMissedHeartbeats:    3,
 		PreElection:            true,
+		HeartbeatBatcher:       true,
+		HeartbeatWindow:        100 * time.Millisecond,
+		HeartbeatBatch:         30,
 		MaxClockSyncError:      clk.MaxClockSyncError,
 		WallClockJumpThreshold: clk.WallClockJumpThreshold,
 		WallClockJumpDetection: clk.WallClockJumpDetection,
@@ -118,6 +125,13 @@ func (c *Common) Register(f *Flags) {
 		Tagged(Advanced), Between(2, 1000))
 	g.Bool(&c.PreElection, "raft_enable_pre_election", "ask whether an election could be won before one is begun, so that a server that was cut off unseats nobody",
 		Tagged(Advanced))
+
+	g.Bool(&c.HeartbeatBatcher, "enable_multi_raft_heartbeat_batcher", "send the heartbeats of all tablets to one server in batches; without it each goes by itself",
+		Tagged(Advanced))
+	g.Duration(&c.HeartbeatWindow, time.Millisecond, "multi_raft_heartbeat_window_ms", "how long a heartbeat waits for others to the same server; at most half of raft_heartbeat_interval_ms, to which the default is lowered",
+		Tagged(Advanced), AtLeast(1))
+	g.Int(&c.HeartbeatBatch, "multi_raft_batch_size", "heartbeats in one batch: with so many it leaves at once; answers ride along and don't count",
+		Tagged(Advanced), Between(1, 10_000))
 
 	g = f.Group("Clock")
 	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",
@@ -181,6 +195,13 @@ func (c *Common) Validate() error {
 	if err := c.Memory.Validate(); err != nil {
 		errs = append(errs, err)
 	}
+	if half := c.HeartbeatInterval / 2; c.HeartbeatWindow > half {
+		if c.flags != nil && slices.ContainsFunc(c.flags.Given(), func(i FlagInfo) bool { return i.Name == "multi_raft_heartbeat_window_ms" }) {
+			errs = append(errs, fmt.Errorf("--multi_raft_heartbeat_window_ms: %d is more than half of --raft_heartbeat_interval_ms, %d: heartbeats would come too late",
+				c.HeartbeatWindow.Milliseconds(), c.HeartbeatInterval.Milliseconds()))
+		}
+		c.HeartbeatWindow = half
+	}
 	clk := c.ClockConfig(nil)
 	if err := clk.Validate(); err != nil {
 		errs = append(errs, err)
@@ -231,6 +252,7 @@ func onLoopback(addresses []string) bool {
 func (c *Common) PeerConfig() rpc.PeerConfig {
 	p := rpc.DefaultPeerConfig()
 	p.MaxMessageSize = c.RPCMaxMessageSize
+	p.ControlSingly = !c.HeartbeatBatcher
 	return p
 }
 

@@ -72,6 +72,8 @@ var units = map[string]string{
 	"acceptor_dispatch_times":       "microseconds",
 	"builtin_ntp_error":             "microseconds",
 	"builtin_ntp_local_clock_delta": "milliseconds",
+	"cpu_stime":                     "milliseconds",
+	"cpu_utime":                     "milliseconds",
 	"hybrid_clock_error":            "microseconds",
 	"hybrid_clock_timestamp":        "timestamp",
 	"log_append_latency":            "microseconds",

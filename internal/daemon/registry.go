@@ -43,6 +43,7 @@ func NewRegistry() *Registry {
 	})
 	build.Set(1)
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
+	r.MustRegister(cpuCollectors()...)
 	return r
 }
 
@@ -171,7 +172,7 @@ func metricType(c prometheus.Collector, name string) string {
 		return "counter"
 	}
 	switch {
-	case strings.HasSuffix(name, "_total"):
+	case strings.HasSuffix(name, "_total"), name == "cpu_utime", name == "cpu_stime":
 		return "counter"
 	case name == "go_gc_duration_seconds":
 		return "summary"

@@ -116,6 +116,7 @@ func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kin
 	n.Consensus.HeartbeatInterval = c.HeartbeatInterval
 	n.Consensus.MaxMissedHeartbeats = int(c.MaxMissedHeartbeats)
 	n.Consensus.PreElection = c.PreElection
+	n.Consensus.BatchHeartbeats, n.Consensus.HeartbeatWindow, n.Consensus.HeartbeatBatch = c.HeartbeatBatcher, c.HeartbeatWindow, c.HeartbeatBatch
 	n.StepDownTimeout = stepDownTimeout
 	n.Version = buildinfo.Get().String()
 	n.Logger, n.Registerer = env.Logger, env.Registry

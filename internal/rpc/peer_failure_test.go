@@ -230,6 +230,20 @@ func TestBatches(t *testing.T) {
 	require.EqualValues(t, 102, series(t, low.reg, "peer_messages_total", "channel", "data", "direction", "sent"))
 }
 
+// TestControlSingly shows that messages on the control channel leave one by one where that was asked for.
+func TestControlSingly(t *testing.T) {
+	low := startNode(t, lowID, func(c *PeerConfig) { c.ControlSingly = true })
+	high := startNode(t, highID, nil)
+	var msgs []*nyalav1.GroupMessage
+	for i := range 50 {
+		msgs = append(msgs, message(fmt.Sprint(i))...)
+	}
+	low.transport.Send(highID, high.address, Control, msgs)
+	high.rec.awaitReceived(t, "49")
+	require.Equal(t, 1, high.rec.largest)
+	require.Len(t, high.rec.received, 50)
+}
+
 // TestNewestStreamWins shows a second stream of the same peer taking the first one's place, even while the first one's
 // receiver stands still and its sender is blocked, and the first one ended by name.
 func TestNewestStreamWins(t *testing.T) {

@@ -41,8 +41,14 @@ func newLink(p *peer, ch nyalav1.PeerChannel) *link {
 const batchSlack = 64
 
 // messageBytes is about what a message weighs on the wire and in memory. It is cheap, unlike proto.Size, and exact
-// enough for bounds: the one field of any length counts in full.
-func messageBytes(m *nyalav1.GroupMessage) int { return len(m.GetRaft()) + 64 }
+// enough for bounds: the fields of any length count in full.
+func messageBytes(m *nyalav1.GroupMessage) int {
+	n := len(m.GetRaft()) + 64
+	if hs := m.GetHeartbeats(); hs != nil {
+		n += 64*len(hs.GetGroups()) + 16*(len(hs.GetNumber())+len(hs.GetAnswerNumber())+len(hs.GetUnknown()))
+	}
+	return n
+}
 
 // enqueue takes what finds room and drops the rest.
 func (l *link) enqueue(msgs []*nyalav1.GroupMessage) {
@@ -109,6 +115,9 @@ func (l *link) take(s *session) (msgs []*nyalav1.GroupMessage, bytes int, beat f
 		return nil, 0, beat
 	}
 	limit := l.p.t.cfg.BatchBytes
+	if l.channel == Control && l.p.t.cfg.ControlSingly {
+		limit = 0
+	}
 	n := 0
 	for n < len(l.queue) {
 		size := messageBytes(l.queue[n])

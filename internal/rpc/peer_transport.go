@@ -53,6 +53,8 @@ type PeerConfig struct {
 	ControlQueueBytes, DataQueueBytes int
 	// BatchBytes is where a batch ends; a single larger message goes as a batch of its own.
 	BatchBytes int
+	// ControlSingly sends each message of the control channel in a batch of its own.
+	ControlSingly bool
 	// MaxMessageSize bounds a batch (--rpc_max_message_size); a message that can't fit is dropped.
 	MaxMessageSize int
 	// HelloTimeout bounds an attempt to connect, hello included.

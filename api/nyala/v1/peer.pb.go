@@ -334,7 +334,7 @@ func (x *Beat) GetQuietHash() uint64 {
 	return 0
 }
 
-// GroupMessage is one message of one group, to one replica.
+// GroupMessage is one message of one group, to one replica; or heartbeats of many groups, and then it has no other field.
 type GroupMessage struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	TabletId []byte                 `protobuf:"bytes,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"` // 16 bytes
@@ -355,9 +355,15 @@ type GroupMessage struct {
 	//	*GroupMessage_Leave
 	//	*GroupMessage_NotQuiet
 	//	*GroupMessage_Server
+	//	*GroupMessage_Heartbeats
+	//	*GroupMessage_CommitNotice
 	Kind isGroupMessage_Kind `protobuf_oneof:"kind"`
 	// With a vote answer: the highest timestamp that the voter has promised to close.
-	Promised      uint64 `protobuf:"fixed64,9,opt,name=promised,proto3" json:"promised,omitempty"`
+	Promised uint64 `protobuf:"fixed64,9,opt,name=promised,proto3" json:"promised,omitempty"`
+	// With a heartbeat: every member's log holds the entries through this one.
+	Held uint64 `protobuf:"varint,22,opt,name=held,proto3" json:"held,omitempty"`
+	// With an answer to an append or a heartbeat: the commit index that the sender knows.
+	KnownCommit   uint64 `protobuf:"varint,23,opt,name=known_commit,json=knownCommit,proto3" json:"known_commit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -537,9 +543,41 @@ func (x *GroupMessage) GetServer() *ServerMessage {
 	return nil
 }
 
+func (x *GroupMessage) GetHeartbeats() *Heartbeats {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_Heartbeats); ok {
+			return x.Heartbeats
+		}
+	}
+	return nil
+}
+
+func (x *GroupMessage) GetCommitNotice() *CommitNotice {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_CommitNotice); ok {
+			return x.CommitNotice
+		}
+	}
+	return nil
+}
+
 func (x *GroupMessage) GetPromised() uint64 {
 	if x != nil {
 		return x.Promised
+	}
+	return 0
+}
+
+func (x *GroupMessage) GetHeld() uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *GroupMessage) GetKnownCommit() uint64 {
+	if x != nil {
+		return x.KnownCommit
 	}
 	return 0
 }
@@ -600,6 +638,14 @@ type GroupMessage_Server struct {
 	Server *ServerMessage `protobuf:"bytes,17,opt,name=server,proto3,oneof"`
 }
 
+type GroupMessage_Heartbeats struct {
+	Heartbeats *Heartbeats `protobuf:"bytes,20,opt,name=heartbeats,proto3,oneof"`
+}
+
+type GroupMessage_CommitNotice struct {
+	CommitNotice *CommitNotice `protobuf:"bytes,21,opt,name=commit_notice,json=commitNotice,proto3,oneof"`
+}
+
 func (*GroupMessage_Raft) isGroupMessage_Kind() {}
 
 func (*GroupMessage_CloseRequest) isGroupMessage_Kind() {}
@@ -626,6 +672,301 @@ func (*GroupMessage_NotQuiet) isGroupMessage_Kind() {}
 
 func (*GroupMessage_Server) isGroupMessage_Kind() {}
 
+func (*GroupMessage_Heartbeats) isGroupMessage_Kind() {}
+
+func (*GroupMessage_CommitNotice) isGroupMessage_Kind() {}
+
+// Heartbeats are those of many groups to replicas on one server, and answers to such. What there is once per group stands in
+// columns, in the same order. A group's number stands for its tablet and the two replicas: the sender gives it, for good within
+// an epoch, and says once what it means.
+type Heartbeats struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Epoch        uint64                 `protobuf:"fixed64,1,opt,name=epoch,proto3" json:"epoch,omitempty"`           // of the sender's numbers, for this receiver; no two are the same
+	Groups       []*HeartbeatGroup      `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`           // what numbers mean that the receiver may not know
+	Number       []int64                `protobuf:"zigzag64,3,rep,packed,name=number,proto3" json:"number,omitempty"` // each less the one before it
+	Term         []uint64               `protobuf:"varint,4,rep,packed,name=term,proto3" json:"term,omitempty"`
+	Commit       []uint64               `protobuf:"varint,5,rep,packed,name=commit,proto3" json:"commit,omitempty"`                                   // what the receiver may take for committed
+	Held         []int64                `protobuf:"zigzag64,6,rep,packed,name=held,proto3" json:"held,omitempty"`                                     // commit less the index through which every member's log holds the entries
+	AnswerNumber []int64                `protobuf:"zigzag64,7,rep,packed,name=answer_number,json=answerNumber,proto3" json:"answer_number,omitempty"` // each less the one before it
+	AnswerTerm   []uint64               `protobuf:"varint,8,rep,packed,name=answer_term,json=answerTerm,proto3" json:"answer_term,omitempty"`
+	AnswerCommit []uint64               `protobuf:"varint,9,rep,packed,name=answer_commit,json=answerCommit,proto3" json:"answer_commit,omitempty"` // what the sender knows to be committed
+	// Numbers of the receiver in this epoch of its own that the sender can't read: they are to be said in full.
+	UnknownEpoch uint64   `protobuf:"fixed64,10,opt,name=unknown_epoch,json=unknownEpoch,proto3" json:"unknown_epoch,omitempty"`
+	Unknown      []uint64 `protobuf:"varint,11,rep,packed,name=unknown,proto3" json:"unknown,omitempty"`
+	// By the sender's monotonic clock, in nanoseconds: when this left. Only the sender reads it again, as an echo.
+	Sent          int64 `protobuf:"varint,12,opt,name=sent,proto3" json:"sent,omitempty"`
+	Echo          int64 `protobuf:"varint,13,opt,name=echo,proto3" json:"echo,omitempty"`                         // the least of sent of the heartbeats that are answered here; 0: none
+	EchoWait      int64 `protobuf:"varint,14,opt,name=echo_wait,json=echoWait,proto3" json:"echo_wait,omitempty"` // for how many nanoseconds that answer has waited for others
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heartbeats) Reset() {
+	*x = Heartbeats{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heartbeats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heartbeats) ProtoMessage() {}
+
+func (x *Heartbeats) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heartbeats.ProtoReflect.Descriptor instead.
+func (*Heartbeats) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Heartbeats) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *Heartbeats) GetGroups() []*HeartbeatGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetNumber() []int64 {
+	if x != nil {
+		return x.Number
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetTerm() []uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetCommit() []uint64 {
+	if x != nil {
+		return x.Commit
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetHeld() []int64 {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetAnswerNumber() []int64 {
+	if x != nil {
+		return x.AnswerNumber
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetAnswerTerm() []uint64 {
+	if x != nil {
+		return x.AnswerTerm
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetAnswerCommit() []uint64 {
+	if x != nil {
+		return x.AnswerCommit
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetUnknownEpoch() uint64 {
+	if x != nil {
+		return x.UnknownEpoch
+	}
+	return 0
+}
+
+func (x *Heartbeats) GetUnknown() []uint64 {
+	if x != nil {
+		return x.Unknown
+	}
+	return nil
+}
+
+func (x *Heartbeats) GetSent() int64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Heartbeats) GetEcho() int64 {
+	if x != nil {
+		return x.Echo
+	}
+	return 0
+}
+
+func (x *Heartbeats) GetEchoWait() int64 {
+	if x != nil {
+		return x.EchoWait
+	}
+	return 0
+}
+
+type HeartbeatGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	TabletId      []byte                 `protobuf:"bytes,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"` // 16 bytes
+	From          uint64                 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`                        // replica ids
+	To            uint64                 `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeartbeatGroup) Reset() {
+	*x = HeartbeatGroup{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeartbeatGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeartbeatGroup) ProtoMessage() {}
+
+func (x *HeartbeatGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeartbeatGroup.ProtoReflect.Descriptor instead.
+func (*HeartbeatGroup) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HeartbeatGroup) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *HeartbeatGroup) GetTabletId() []byte {
+	if x != nil {
+		return x.TabletId
+	}
+	return nil
+}
+
+func (x *HeartbeatGroup) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *HeartbeatGroup) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// CommitNotice tells a follower a new commit index, if its log holds the leader's entry at index. It isn't answered but for a
+// refusal.
+type CommitNotice struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Term          uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"` // the leader's
+	Commit        uint64                 `protobuf:"varint,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	LogTerm       uint64                 `protobuf:"varint,4,opt,name=log_term,json=logTerm,proto3" json:"log_term,omitempty"` // of the entry at index
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitNotice) Reset() {
+	*x = CommitNotice{}
+	mi := &file_nyala_v1_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitNotice) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitNotice) ProtoMessage() {}
+
+func (x *CommitNotice) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitNotice.ProtoReflect.Descriptor instead.
+func (*CommitNotice) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CommitNotice) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *CommitNotice) GetCommit() uint64 {
+	if x != nil {
+		return x.Commit
+	}
+	return 0
+}
+
+func (x *CommitNotice) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *CommitNotice) GetLogTerm() uint64 {
+	if x != nil {
+		return x.LogTerm
+	}
+	return 0
+}
+
 // CloseRequest asks a voter to promise, in this term, that no entry at or below timestamp will follow.
 type CloseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -637,7 +978,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[4]
+	mi := &file_nyala_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -649,7 +990,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[4]
+	mi := &file_nyala_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -662,7 +1003,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{4}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CloseRequest) GetTerm() uint64 {
@@ -690,7 +1031,7 @@ type ClosePromise struct {
 
 func (x *ClosePromise) Reset() {
 	*x = ClosePromise{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[5]
+	mi := &file_nyala_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -702,7 +1043,7 @@ func (x *ClosePromise) String() string {
 func (*ClosePromise) ProtoMessage() {}
 
 func (x *ClosePromise) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[5]
+	mi := &file_nyala_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -715,7 +1056,7 @@ func (x *ClosePromise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosePromise.ProtoReflect.Descriptor instead.
 func (*ClosePromise) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{5}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ClosePromise) GetTerm() uint64 {
@@ -749,7 +1090,7 @@ type CloseQuestion struct {
 
 func (x *CloseQuestion) Reset() {
 	*x = CloseQuestion{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[6]
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +1102,7 @@ func (x *CloseQuestion) String() string {
 func (*CloseQuestion) ProtoMessage() {}
 
 func (x *CloseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[6]
+	mi := &file_nyala_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +1115,7 @@ func (x *CloseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseQuestion.ProtoReflect.Descriptor instead.
 func (*CloseQuestion) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{6}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CloseQuestion) GetTimestamp() uint64 {
@@ -796,7 +1137,7 @@ type ClosedTimestamp struct {
 
 func (x *ClosedTimestamp) Reset() {
 	*x = ClosedTimestamp{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[7]
+	mi := &file_nyala_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -808,7 +1149,7 @@ func (x *ClosedTimestamp) String() string {
 func (*ClosedTimestamp) ProtoMessage() {}
 
 func (x *ClosedTimestamp) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[7]
+	mi := &file_nyala_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -821,7 +1162,7 @@ func (x *ClosedTimestamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClosedTimestamp.ProtoReflect.Descriptor instead.
 func (*ClosedTimestamp) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{7}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ClosedTimestamp) GetTerm() uint64 {
@@ -859,7 +1200,7 @@ type EntryRefused struct {
 
 func (x *EntryRefused) Reset() {
 	*x = EntryRefused{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	mi := &file_nyala_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1212,7 @@ func (x *EntryRefused) String() string {
 func (*EntryRefused) ProtoMessage() {}
 
 func (x *EntryRefused) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[8]
+	mi := &file_nyala_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1225,7 @@ func (x *EntryRefused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EntryRefused.ProtoReflect.Descriptor instead.
 func (*EntryRefused) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{8}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *EntryRefused) GetTerm() uint64 {
@@ -925,7 +1266,7 @@ type NoReplica struct {
 
 func (x *NoReplica) Reset() {
 	*x = NoReplica{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	mi := &file_nyala_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -937,7 +1278,7 @@ func (x *NoReplica) String() string {
 func (*NoReplica) ProtoMessage() {}
 
 func (x *NoReplica) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[9]
+	mi := &file_nyala_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -950,7 +1291,7 @@ func (x *NoReplica) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NoReplica.ProtoReflect.Descriptor instead.
 func (*NoReplica) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{9}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 // ReplicaRemoved tells a replica that it is no member of its group any more: the config of this index, which is committed, is
@@ -964,7 +1305,7 @@ type ReplicaRemoved struct {
 
 func (x *ReplicaRemoved) Reset() {
 	*x = ReplicaRemoved{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[10]
+	mi := &file_nyala_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1317,7 @@ func (x *ReplicaRemoved) String() string {
 func (*ReplicaRemoved) ProtoMessage() {}
 
 func (x *ReplicaRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[10]
+	mi := &file_nyala_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1330,7 @@ func (x *ReplicaRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRemoved.ProtoReflect.Descriptor instead.
 func (*ReplicaRemoved) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{10}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ReplicaRemoved) GetConfigIndex() uint64 {
@@ -1012,7 +1353,7 @@ type QuietOffer struct {
 
 func (x *QuietOffer) Reset() {
 	*x = QuietOffer{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[11]
+	mi := &file_nyala_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1365,7 @@ func (x *QuietOffer) String() string {
 func (*QuietOffer) ProtoMessage() {}
 
 func (x *QuietOffer) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[11]
+	mi := &file_nyala_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1378,7 @@ func (x *QuietOffer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietOffer.ProtoReflect.Descriptor instead.
 func (*QuietOffer) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{11}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *QuietOffer) GetTerm() uint64 {
@@ -1080,7 +1421,7 @@ type QuietAnswer struct {
 
 func (x *QuietAnswer) Reset() {
 	*x = QuietAnswer{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[12]
+	mi := &file_nyala_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1433,7 @@ func (x *QuietAnswer) String() string {
 func (*QuietAnswer) ProtoMessage() {}
 
 func (x *QuietAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[12]
+	mi := &file_nyala_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1446,7 @@ func (x *QuietAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietAnswer.ProtoReflect.Descriptor instead.
 func (*QuietAnswer) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *QuietAnswer) GetTerm() uint64 {
@@ -1139,7 +1480,7 @@ type Leave struct {
 
 func (x *Leave) Reset() {
 	*x = Leave{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[13]
+	mi := &file_nyala_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1151,7 +1492,7 @@ func (x *Leave) String() string {
 func (*Leave) ProtoMessage() {}
 
 func (x *Leave) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[13]
+	mi := &file_nyala_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1164,7 +1505,7 @@ func (x *Leave) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leave.ProtoReflect.Descriptor instead.
 func (*Leave) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Leave) GetTerm() uint64 {
@@ -1184,7 +1525,7 @@ type NotQuiet struct {
 
 func (x *NotQuiet) Reset() {
 	*x = NotQuiet{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[14]
+	mi := &file_nyala_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1537,7 @@ func (x *NotQuiet) String() string {
 func (*NotQuiet) ProtoMessage() {}
 
 func (x *NotQuiet) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[14]
+	mi := &file_nyala_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1550,7 @@ func (x *NotQuiet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NotQuiet.ProtoReflect.Descriptor instead.
 func (*NotQuiet) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NotQuiet) GetTerm() uint64 {
@@ -1235,7 +1576,7 @@ type ServerMessage struct {
 
 func (x *ServerMessage) Reset() {
 	*x = ServerMessage{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[15]
+	mi := &file_nyala_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1588,7 @@ func (x *ServerMessage) String() string {
 func (*ServerMessage) ProtoMessage() {}
 
 func (x *ServerMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[15]
+	mi := &file_nyala_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1601,7 @@ func (x *ServerMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerMessage.ProtoReflect.Descriptor instead.
 func (*ServerMessage) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ServerMessage) GetKind() isServerMessage_Kind {
@@ -1344,7 +1685,7 @@ type SilenceQuestion struct {
 
 func (x *SilenceQuestion) Reset() {
 	*x = SilenceQuestion{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[16]
+	mi := &file_nyala_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1697,7 @@ func (x *SilenceQuestion) String() string {
 func (*SilenceQuestion) ProtoMessage() {}
 
 func (x *SilenceQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[16]
+	mi := &file_nyala_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1710,7 @@ func (x *SilenceQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SilenceQuestion.ProtoReflect.Descriptor instead.
 func (*SilenceQuestion) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SilenceQuestion) GetServerId() string {
@@ -1389,7 +1730,7 @@ type SilenceAnswer struct {
 
 func (x *SilenceAnswer) Reset() {
 	*x = SilenceAnswer{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[17]
+	mi := &file_nyala_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1401,7 +1742,7 @@ func (x *SilenceAnswer) String() string {
 func (*SilenceAnswer) ProtoMessage() {}
 
 func (x *SilenceAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[17]
+	mi := &file_nyala_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1414,7 +1755,7 @@ func (x *SilenceAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SilenceAnswer.ProtoReflect.Descriptor instead.
 func (*SilenceAnswer) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SilenceAnswer) GetServerId() string {
@@ -1441,7 +1782,7 @@ type QuietListRequest struct {
 
 func (x *QuietListRequest) Reset() {
 	*x = QuietListRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[18]
+	mi := &file_nyala_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1794,7 @@ func (x *QuietListRequest) String() string {
 func (*QuietListRequest) ProtoMessage() {}
 
 func (x *QuietListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[18]
+	mi := &file_nyala_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1807,7 @@ func (x *QuietListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietListRequest.ProtoReflect.Descriptor instead.
 func (*QuietListRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QuietListRequest) GetRequest() uint64 {
@@ -1489,7 +1830,7 @@ type QuietList struct {
 
 func (x *QuietList) Reset() {
 	*x = QuietList{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[19]
+	mi := &file_nyala_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1842,7 @@ func (x *QuietList) String() string {
 func (*QuietList) ProtoMessage() {}
 
 func (x *QuietList) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[19]
+	mi := &file_nyala_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1855,7 @@ func (x *QuietList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietList.ProtoReflect.Descriptor instead.
 func (*QuietList) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QuietList) GetRequest() uint64 {
@@ -1557,7 +1898,7 @@ type QuietGroup struct {
 
 func (x *QuietGroup) Reset() {
 	*x = QuietGroup{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[20]
+	mi := &file_nyala_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1910,7 @@ func (x *QuietGroup) String() string {
 func (*QuietGroup) ProtoMessage() {}
 
 func (x *QuietGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[20]
+	mi := &file_nyala_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1923,7 @@ func (x *QuietGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietGroup.ProtoReflect.Descriptor instead.
 func (*QuietGroup) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QuietGroup) GetTabletId() []byte {
@@ -1626,7 +1967,7 @@ type ExchangeRequest struct {
 
 func (x *ExchangeRequest) Reset() {
 	*x = ExchangeRequest{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[21]
+	mi := &file_nyala_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1979,7 @@ func (x *ExchangeRequest) String() string {
 func (*ExchangeRequest) ProtoMessage() {}
 
 func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[21]
+	mi := &file_nyala_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1992,7 @@ func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
 func (*ExchangeRequest) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExchangeRequest) GetFrame() isExchangeRequest_Frame {
@@ -1708,7 +2049,7 @@ type ExchangeResponse struct {
 
 func (x *ExchangeResponse) Reset() {
 	*x = ExchangeResponse{}
-	mi := &file_nyala_v1_peer_proto_msgTypes[22]
+	mi := &file_nyala_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1720,7 +2061,7 @@ func (x *ExchangeResponse) String() string {
 func (*ExchangeResponse) ProtoMessage() {}
 
 func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_nyala_v1_peer_proto_msgTypes[22]
+	mi := &file_nyala_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1733,7 +2074,7 @@ func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
 func (*ExchangeResponse) Descriptor() ([]byte, []int) {
-	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ExchangeResponse) GetFrame() isExchangeResponse_Frame {
@@ -1807,7 +2148,7 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"quietCount\x12\x1d\n" +
 	"\n" +
 	"quiet_hash\x18\n" +
-	" \x01(\x06R\tquietHash\"\xbc\x06\n" +
+	" \x01(\x06R\tquietHash\"\xea\a\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -1827,9 +2168,43 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\fquiet_answer\x18\x0e \x01(\v2\x15.nyala.v1.QuietAnswerH\x00R\vquietAnswer\x12'\n" +
 	"\x05leave\x18\x0f \x01(\v2\x0f.nyala.v1.LeaveH\x00R\x05leave\x121\n" +
 	"\tnot_quiet\x18\x10 \x01(\v2\x12.nyala.v1.NotQuietH\x00R\bnotQuiet\x121\n" +
-	"\x06server\x18\x11 \x01(\v2\x17.nyala.v1.ServerMessageH\x00R\x06server\x12\x1a\n" +
-	"\bpromised\x18\t \x01(\x06R\bpromisedB\x06\n" +
-	"\x04kind\"@\n" +
+	"\x06server\x18\x11 \x01(\v2\x17.nyala.v1.ServerMessageH\x00R\x06server\x126\n" +
+	"\n" +
+	"heartbeats\x18\x14 \x01(\v2\x14.nyala.v1.HeartbeatsH\x00R\n" +
+	"heartbeats\x12=\n" +
+	"\rcommit_notice\x18\x15 \x01(\v2\x16.nyala.v1.CommitNoticeH\x00R\fcommitNotice\x12\x1a\n" +
+	"\bpromised\x18\t \x01(\x06R\bpromised\x12\x12\n" +
+	"\x04held\x18\x16 \x01(\x04R\x04held\x12!\n" +
+	"\fknown_commit\x18\x17 \x01(\x04R\vknownCommitB\x06\n" +
+	"\x04kind\"\x9b\x03\n" +
+	"\n" +
+	"Heartbeats\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x06R\x05epoch\x120\n" +
+	"\x06groups\x18\x02 \x03(\v2\x18.nyala.v1.HeartbeatGroupR\x06groups\x12\x16\n" +
+	"\x06number\x18\x03 \x03(\x12R\x06number\x12\x12\n" +
+	"\x04term\x18\x04 \x03(\x04R\x04term\x12\x16\n" +
+	"\x06commit\x18\x05 \x03(\x04R\x06commit\x12\x12\n" +
+	"\x04held\x18\x06 \x03(\x12R\x04held\x12#\n" +
+	"\ranswer_number\x18\a \x03(\x12R\fanswerNumber\x12\x1f\n" +
+	"\vanswer_term\x18\b \x03(\x04R\n" +
+	"answerTerm\x12#\n" +
+	"\ranswer_commit\x18\t \x03(\x04R\fanswerCommit\x12#\n" +
+	"\runknown_epoch\x18\n" +
+	" \x01(\x06R\funknownEpoch\x12\x18\n" +
+	"\aunknown\x18\v \x03(\x04R\aunknown\x12\x12\n" +
+	"\x04sent\x18\f \x01(\x03R\x04sent\x12\x12\n" +
+	"\x04echo\x18\r \x01(\x03R\x04echo\x12\x1b\n" +
+	"\techo_wait\x18\x0e \x01(\x03R\bechoWait\"i\n" +
+	"\x0eHeartbeatGroup\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1b\n" +
+	"\ttablet_id\x18\x02 \x01(\fR\btabletId\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x04R\x02to\"k\n" +
+	"\fCommitNotice\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06commit\x18\x02 \x01(\x04R\x06commit\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x19\n" +
+	"\blog_term\x18\x04 \x01(\x04R\alogTerm\"@\n" +
 	"\fCloseRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1c\n" +
 	"\ttimestamp\x18\x02 \x01(\x06R\ttimestamp\"Z\n" +
@@ -1917,65 +2292,71 @@ func file_nyala_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_nyala_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_nyala_v1_peer_proto_goTypes = []any{
 	(PeerChannel)(0),         // 0: nyala.v1.PeerChannel
 	(*PeerHello)(nil),        // 1: nyala.v1.PeerHello
 	(*PeerBatch)(nil),        // 2: nyala.v1.PeerBatch
 	(*Beat)(nil),             // 3: nyala.v1.Beat
 	(*GroupMessage)(nil),     // 4: nyala.v1.GroupMessage
-	(*CloseRequest)(nil),     // 5: nyala.v1.CloseRequest
-	(*ClosePromise)(nil),     // 6: nyala.v1.ClosePromise
-	(*CloseQuestion)(nil),    // 7: nyala.v1.CloseQuestion
-	(*ClosedTimestamp)(nil),  // 8: nyala.v1.ClosedTimestamp
-	(*EntryRefused)(nil),     // 9: nyala.v1.EntryRefused
-	(*NoReplica)(nil),        // 10: nyala.v1.NoReplica
-	(*ReplicaRemoved)(nil),   // 11: nyala.v1.ReplicaRemoved
-	(*QuietOffer)(nil),       // 12: nyala.v1.QuietOffer
-	(*QuietAnswer)(nil),      // 13: nyala.v1.QuietAnswer
-	(*Leave)(nil),            // 14: nyala.v1.Leave
-	(*NotQuiet)(nil),         // 15: nyala.v1.NotQuiet
-	(*ServerMessage)(nil),    // 16: nyala.v1.ServerMessage
-	(*SilenceQuestion)(nil),  // 17: nyala.v1.SilenceQuestion
-	(*SilenceAnswer)(nil),    // 18: nyala.v1.SilenceAnswer
-	(*QuietListRequest)(nil), // 19: nyala.v1.QuietListRequest
-	(*QuietList)(nil),        // 20: nyala.v1.QuietList
-	(*QuietGroup)(nil),       // 21: nyala.v1.QuietGroup
-	(*ExchangeRequest)(nil),  // 22: nyala.v1.ExchangeRequest
-	(*ExchangeResponse)(nil), // 23: nyala.v1.ExchangeResponse
+	(*Heartbeats)(nil),       // 5: nyala.v1.Heartbeats
+	(*HeartbeatGroup)(nil),   // 6: nyala.v1.HeartbeatGroup
+	(*CommitNotice)(nil),     // 7: nyala.v1.CommitNotice
+	(*CloseRequest)(nil),     // 8: nyala.v1.CloseRequest
+	(*ClosePromise)(nil),     // 9: nyala.v1.ClosePromise
+	(*CloseQuestion)(nil),    // 10: nyala.v1.CloseQuestion
+	(*ClosedTimestamp)(nil),  // 11: nyala.v1.ClosedTimestamp
+	(*EntryRefused)(nil),     // 12: nyala.v1.EntryRefused
+	(*NoReplica)(nil),        // 13: nyala.v1.NoReplica
+	(*ReplicaRemoved)(nil),   // 14: nyala.v1.ReplicaRemoved
+	(*QuietOffer)(nil),       // 15: nyala.v1.QuietOffer
+	(*QuietAnswer)(nil),      // 16: nyala.v1.QuietAnswer
+	(*Leave)(nil),            // 17: nyala.v1.Leave
+	(*NotQuiet)(nil),         // 18: nyala.v1.NotQuiet
+	(*ServerMessage)(nil),    // 19: nyala.v1.ServerMessage
+	(*SilenceQuestion)(nil),  // 20: nyala.v1.SilenceQuestion
+	(*SilenceAnswer)(nil),    // 21: nyala.v1.SilenceAnswer
+	(*QuietListRequest)(nil), // 22: nyala.v1.QuietListRequest
+	(*QuietList)(nil),        // 23: nyala.v1.QuietList
+	(*QuietGroup)(nil),       // 24: nyala.v1.QuietGroup
+	(*ExchangeRequest)(nil),  // 25: nyala.v1.ExchangeRequest
+	(*ExchangeResponse)(nil), // 26: nyala.v1.ExchangeResponse
 }
 var file_nyala_v1_peer_proto_depIdxs = []int32{
 	0,  // 0: nyala.v1.PeerHello.channel:type_name -> nyala.v1.PeerChannel
 	4,  // 1: nyala.v1.PeerBatch.messages:type_name -> nyala.v1.GroupMessage
 	3,  // 2: nyala.v1.PeerBatch.beat:type_name -> nyala.v1.Beat
-	5,  // 3: nyala.v1.GroupMessage.close_request:type_name -> nyala.v1.CloseRequest
-	6,  // 4: nyala.v1.GroupMessage.close_promise:type_name -> nyala.v1.ClosePromise
-	7,  // 5: nyala.v1.GroupMessage.close_question:type_name -> nyala.v1.CloseQuestion
-	8,  // 6: nyala.v1.GroupMessage.closed:type_name -> nyala.v1.ClosedTimestamp
-	9,  // 7: nyala.v1.GroupMessage.entry_refused:type_name -> nyala.v1.EntryRefused
-	10, // 8: nyala.v1.GroupMessage.no_replica:type_name -> nyala.v1.NoReplica
-	11, // 9: nyala.v1.GroupMessage.replica_removed:type_name -> nyala.v1.ReplicaRemoved
-	12, // 10: nyala.v1.GroupMessage.quiet_offer:type_name -> nyala.v1.QuietOffer
-	13, // 11: nyala.v1.GroupMessage.quiet_answer:type_name -> nyala.v1.QuietAnswer
-	14, // 12: nyala.v1.GroupMessage.leave:type_name -> nyala.v1.Leave
-	15, // 13: nyala.v1.GroupMessage.not_quiet:type_name -> nyala.v1.NotQuiet
-	16, // 14: nyala.v1.GroupMessage.server:type_name -> nyala.v1.ServerMessage
-	17, // 15: nyala.v1.ServerMessage.question:type_name -> nyala.v1.SilenceQuestion
-	18, // 16: nyala.v1.ServerMessage.answer:type_name -> nyala.v1.SilenceAnswer
-	19, // 17: nyala.v1.ServerMessage.list_request:type_name -> nyala.v1.QuietListRequest
-	20, // 18: nyala.v1.ServerMessage.list:type_name -> nyala.v1.QuietList
-	21, // 19: nyala.v1.QuietList.groups:type_name -> nyala.v1.QuietGroup
-	1,  // 20: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
-	2,  // 21: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
-	1,  // 22: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
-	2,  // 23: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
-	22, // 24: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
-	23, // 25: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
-	25, // [25:26] is the sub-list for method output_type
-	24, // [24:25] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	8,  // 3: nyala.v1.GroupMessage.close_request:type_name -> nyala.v1.CloseRequest
+	9,  // 4: nyala.v1.GroupMessage.close_promise:type_name -> nyala.v1.ClosePromise
+	10, // 5: nyala.v1.GroupMessage.close_question:type_name -> nyala.v1.CloseQuestion
+	11, // 6: nyala.v1.GroupMessage.closed:type_name -> nyala.v1.ClosedTimestamp
+	12, // 7: nyala.v1.GroupMessage.entry_refused:type_name -> nyala.v1.EntryRefused
+	13, // 8: nyala.v1.GroupMessage.no_replica:type_name -> nyala.v1.NoReplica
+	14, // 9: nyala.v1.GroupMessage.replica_removed:type_name -> nyala.v1.ReplicaRemoved
+	15, // 10: nyala.v1.GroupMessage.quiet_offer:type_name -> nyala.v1.QuietOffer
+	16, // 11: nyala.v1.GroupMessage.quiet_answer:type_name -> nyala.v1.QuietAnswer
+	17, // 12: nyala.v1.GroupMessage.leave:type_name -> nyala.v1.Leave
+	18, // 13: nyala.v1.GroupMessage.not_quiet:type_name -> nyala.v1.NotQuiet
+	19, // 14: nyala.v1.GroupMessage.server:type_name -> nyala.v1.ServerMessage
+	5,  // 15: nyala.v1.GroupMessage.heartbeats:type_name -> nyala.v1.Heartbeats
+	7,  // 16: nyala.v1.GroupMessage.commit_notice:type_name -> nyala.v1.CommitNotice
+	6,  // 17: nyala.v1.Heartbeats.groups:type_name -> nyala.v1.HeartbeatGroup
+	20, // 18: nyala.v1.ServerMessage.question:type_name -> nyala.v1.SilenceQuestion
+	21, // 19: nyala.v1.ServerMessage.answer:type_name -> nyala.v1.SilenceAnswer
+	22, // 20: nyala.v1.ServerMessage.list_request:type_name -> nyala.v1.QuietListRequest
+	23, // 21: nyala.v1.ServerMessage.list:type_name -> nyala.v1.QuietList
+	24, // 22: nyala.v1.QuietList.groups:type_name -> nyala.v1.QuietGroup
+	1,  // 23: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
+	2,  // 24: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
+	1,  // 25: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
+	2,  // 26: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
+	25, // 27: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
+	26, // 28: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
+	28, // [28:29] is the sub-list for method output_type
+	27, // [27:28] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_peer_proto_init() }
@@ -1997,18 +2378,20 @@ func file_nyala_v1_peer_proto_init() {
 		(*GroupMessage_Leave)(nil),
 		(*GroupMessage_NotQuiet)(nil),
 		(*GroupMessage_Server)(nil),
+		(*GroupMessage_Heartbeats)(nil),
+		(*GroupMessage_CommitNotice)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[15].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[18].OneofWrappers = []any{
 		(*ServerMessage_Question)(nil),
 		(*ServerMessage_Answer)(nil),
 		(*ServerMessage_ListRequest)(nil),
 		(*ServerMessage_List)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[21].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[24].OneofWrappers = []any{
 		(*ExchangeRequest_Hello)(nil),
 		(*ExchangeRequest_Batch)(nil),
 	}
-	file_nyala_v1_peer_proto_msgTypes[22].OneofWrappers = []any{
+	file_nyala_v1_peer_proto_msgTypes[25].OneofWrappers = []any{
 		(*ExchangeResponse_Hello)(nil),
 		(*ExchangeResponse_Batch)(nil),
 	}
@@ -2018,7 +2401,7 @@ func file_nyala_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_peer_proto_rawDesc), len(file_nyala_v1_peer_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
