@@ -20,7 +20,8 @@ const (
 )
 
 func (w *world) newBatcher() *consensus.HeartbeatBatcher {
-	return consensus.NewHeartbeatBatcher(consensus.BatcherConfig{Size: simBatch, Window: simWindow, Epoch: w.rng.Uint64()})
+	w.epochs += 1 << 32 // at random where it matters: no two are the same
+	return consensus.NewHeartbeatBatcher(consensus.BatcherConfig{Size: simBatch, Window: simWindow, Epoch: w.epochs})
 }
 
 // heartbeats sends what a core has for others.

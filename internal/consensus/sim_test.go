@@ -34,7 +34,7 @@ func optionsOf(seed uint64) worldOptions {
 		o.noPreVote = true
 	}
 	o.clocks = seed/16%4 == 0
-	o.batched = seed%5 != 0
+	o.batched = seed%4 != 1
 	return o
 }
 

@@ -36,6 +36,7 @@ type world struct {
 	calm    bool // the liveness phase: nothing goes wrong any more
 	next    int  // of tickets and payloads
 	pending map[int]*asked
+	epochs  uint64 // of the batchers so far
 	trace   *trace
 	plant   func(*consensus.Core)
 	// onSend and onAnswer, unless nil, see what leaves and what is answered.
@@ -208,6 +209,9 @@ func (w *world) startGroup(s *simServer, t ident.TabletID) {
 	for _, e := range st.entries {
 		cfg.Applied = e.Index
 		cfg.AppliedTimestamp = max(cfg.AppliedTimestamp, e.Timestamp)
+		if e.Config != nil {
+			cfg.Config = e.Config
+		}
 	}
 	v, err := s.core.StartGroup(cfg, s.log.Log(st.number))
 	if err != nil {
