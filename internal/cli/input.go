@@ -71,7 +71,7 @@ type input struct {
 	size    int64        // of the file; 0: not known
 	content *bufio.Reader
 	zstd    *zstd.Decoder // nil: not compressed so
-	format  string // as far as the name says: empty if it doesn't
+	format  string        // as far as the name says: empty if it doesn't
 }
 
 // What files begin with.

@@ -24,6 +24,12 @@ type loadFlags struct {
 	sessions    int
 	maxRejected int
 	via         string
+
+	// create makes the table from what the input looks like.
+	create   bool
+	key      string
+	hashes   []string
+	replicas int
 }
 
 // loadOps are the words of --op, opTypes what they stand for.
@@ -58,9 +64,14 @@ rejected.
 Rows that can't be taken are named with their line and left out; the others are written, and the exit code is 4.
 With --op upsert a row whose key is there already is replaced, so that loading a file again is safe. With insert_ignore such a
 row stays as it is. update changes rows that are there, delete deletes them (columns beside the key are left out); with
-update_ignore and delete_ignore rows that aren't there are passed over.`,
+update_ignore and delete_ignore rows that aren't there are passed over.
+
+--create creates the table first. Its columns are those of the file: with the types that a Parquet file has, or those that suit the
+values in the first 256 KiB of text (numbers with leading zeros are text). They are shown before anything is created; --primary_key
+names the key columns. A row further on that doesn't suit is rejected as any other.`,
 		Example: `  nyala table load flights flights.csv.gz --null NA
-  tail -f events.ndjson | nyala table load events - --op upsert`,
+  tail -f events.ndjson | nyala table load events - --op upsert
+  nyala table load trips trips.parquet --create --primary_key vendor,picked_up --hash vendor,picked_up:8`,
 		Args: cobra.ExactArgs(2),
 	}
 	cmd.Flags().Var(&f.format, "input_format", "the input's format (default: by the file's name, else by its first letter)")
@@ -70,7 +81,16 @@ update_ignore and delete_ignore rows that aren't there are passed over.`,
 	cmd.Flags().IntVar(&f.sessions, "sessions", 4, "how many batches are written at once")
 	cmd.Flags().IntVar(&f.maxRejected, "max_rejected", 0, "stop after this many rejected rows; 0: go on")
 	cmd.Flags().StringVar(&f.via, "via", "", "the tablet server, by UUID or RPC address, that is to take the rows of all tablets that it has a replica of; default: each tablet's leader")
+	cmd.Flags().BoolVar(&f.create, "create", false, "create the table, with columns like the input's")
+	cmd.Flags().StringVar(&f.key, "primary_key", "", "--create: the key columns in key order, separated by commas")
+	cmd.Flags().StringArrayVar(&f.hashes, "hash", nil, "--create: key columns and a number of buckets, as in id:4; may be repeated")
+	cmd.Flags().IntVar(&f.replicas, "replicas", 3, "--create: replicas of each tablet: 1, 3, 5 or 7")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		for _, name := range []string{"primary_key", "hash", "replicas"} {
+			if cmd.Flags().Changed(name) && !f.create {
+				return usageError("--%s goes with --create", name)
+			}
+		}
 		if f.sessions < 1 || f.sessions > 64 {
 			return usageError("--sessions %d: choose 1 to 64", f.sessions)
 		}
@@ -83,9 +103,12 @@ update_ignore and delete_ignore rows that aren't there are passed over.`,
 }
 
 func (a *app) loadFile(ctx context.Context, c *client.Client, table string, f loadFlags) error {
-	t, err := openTable(ctx, c, table)
-	if err != nil {
-		return err
+	var t *client.Table
+	var err error
+	if !f.create {
+		if t, err = openTable(ctx, c, table); err != nil {
+			return err
+		}
 	}
 	via, err := tabletServer(ctx, c, f.via)
 	if err != nil {
@@ -96,6 +119,11 @@ func (a *app) loadFile(ctx context.Context, c *client.Client, table string, f lo
 		return err
 	}
 	defer in.close()
+	if f.create {
+		if t, err = a.createLike(ctx, c, table, in, f); err != nil {
+			return err
+		}
+	}
 	l := &load{client: c, table: t, op: opTypes[f.op.value], sessions: f.sessions, maxRejected: f.maxRejected, via: via}
 	progress := newProgress(a.Err, func() string { return l.progress(in) })
 	l.rejected = func(place string, err error) {

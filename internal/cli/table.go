@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -99,20 +100,26 @@ func (a *app) createTable(cmd *cobra.Command, c *client.Client, o client.CreateT
 		ctx, cancel = withTimeout(ctx, a.timeout.d)
 		defer cancel()
 	}
+	_, err := a.makeTable(ctx, c, o)
+	return err
+}
+
+// makeTable creates a table and says so.
+func (a *app) makeTable(ctx context.Context, c *client.Client, o client.CreateTableOptions) (*client.Table, error) {
 	began := time.Now()
 	t, err := c.CreateTable(ctx, o)
 	if client.CodeOf(err) == client.CodeTooFewTabletServers {
-		servers, lerr := c.ListTabletServers(cmd.Context())
+		servers, lerr := c.ListTabletServers(ctx)
 		if lerr == nil {
-			return errors.New(tooFewServers(servers))
+			return nil, errors.New(tooFewServers(servers))
 		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	a.note("created table %s: %s, %s each, in %s", quoteName(t.Name()), plural(t.Info().Tablets, "tablet"),
 		plural(t.Replicas(), "replica"), took(time.Since(began)))
-	return nil
+	return t, nil
 }
 
 // tooFewServers says what to do when there are fewer servers alive than replicas asked for: the largest odd number there is.
