@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -36,6 +37,9 @@ func (m *Manager) Apply(groups []consensus.ApplyGroup) {
 	for i := range groups {
 		if len(outcomes[i]) > 0 {
 			replicas[i].deliver(outcomes[i])
+			if slices.ContainsFunc(outcomes[i], func(o outcome) bool { return o.altered }) {
+				m.changed(replicas[i].id) // the master waits for it
+			}
 		}
 	}
 }
@@ -58,7 +62,7 @@ func applyGroup(b *tablet.Batch, r *Replica, entries []consensus.CommittedEntry)
 		if err != nil {
 			return outcomes, fmt.Errorf("apply entry %s: %w", e.OpID, err)
 		}
-		outcomes = append(outcomes, outcome{op: e.OpID, result: result, request: op.Write.GetRequestId()})
+		outcomes = append(outcomes, outcome{op: e.OpID, result: result, request: op.Write.GetRequestId(), altered: op.Schema != nil})
 	}
 	return outcomes, nil
 }
@@ -74,6 +78,12 @@ func storeOp(e *consensus.CommittedEntry) (tablet.Op, error) {
 		}
 	case wal.KindConfig:
 		op.Config = e.Config
+	case wal.KindAlter:
+		alter := new(nyalav1.AlterOp)
+		if err := proto.Unmarshal(e.Payload, alter); err != nil {
+			return op, fmt.Errorf("decode the schema change: %w", err)
+		}
+		op.Schema = alter.GetSchema()
 	case wal.KindNone, wal.KindNoop:
 	default:
 		return op, fmt.Errorf("entries of kind %d are unknown to this version", e.Kind)

@@ -235,18 +235,29 @@ func (r *Replica) propose(ctx context.Context, p *proposal, op *nyalav1.WriteOp)
 		}
 	}
 	if err == nil {
-		_, _, err = r.m.host.Propose(context.WithoutCancel(ctx), r.id, wal.KindWrite, payload, func(op ident.OpID, _ hybridtime.Timestamp) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.proposals.place(p, op)
-		})
-		err = r.hostError(err)
+		r.proposeEntry(ctx, p, wal.KindWrite, payload)
+		return
 	}
-	if err != nil {
+	r.refuse(p, err)
+}
+
+// proposeEntry gives an entry its place in the log, or ends the proposal.
+func (r *Replica) proposeEntry(ctx context.Context, p *proposal, kind wal.Kind, payload []byte) {
+	_, _, err := r.m.host.Propose(context.WithoutCancel(ctx), r.id, kind, payload, func(op ident.OpID, _ hybridtime.Timestamp) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.endLocked(func(ps *proposals) { ps.end(p, tablet.Result{}, err) })
+		r.proposals.place(p, op)
+	})
+	if err != nil {
+		r.refuse(p, r.hostError(err))
 	}
+}
+
+// refuse ends a proposal that has no place in the log.
+func (r *Replica) refuse(p *proposal, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endLocked(func(ps *proposals) { ps.end(p, tablet.Result{}, err) })
 }
 
 // pressure says why a write has to wait: flushes are behind, or memory is short.
@@ -303,6 +314,7 @@ type outcome struct {
 	op      ident.OpID
 	result  tablet.Result
 	request *nyalav1.StoredRequestId
+	altered bool // the entry was a schema change
 }
 
 func (o *outcome) err() error {

@@ -208,7 +208,7 @@ func TestRefusedWrites(t *testing.T) {
 		text string
 	}{
 		"client id": {edit: func(w *nyalav1.WriteRequest) { w.RequestId.ClientId = []byte("short") }, code: status.InvalidArgument, text: "client id has 5 bytes, want 16"},
-		"schema":    {edit: func(w *nyalav1.WriteRequest) { w.SchemaVersion = 7 }, code: status.MismatchedSchema},
+		"schema":    {edit: func(w *nyalav1.WriteRequest) { w.SchemaVersion = 7 }, code: status.ServiceUnavailable, text: "schema version 7 hasn't come here yet"},
 		"rows":      {edit: func(w *nyalav1.WriteRequest) { w.RowOperations.Rows = []byte("nonsense") }, code: status.Corruption},
 		"timestamp": {edit: func(w *nyalav1.WriteRequest) {
 			w.PropagatedTimestamp = uint64(hybridtime.FromTime(time.Now().Add(time.Hour)))

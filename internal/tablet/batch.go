@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"github.com/cockroachdb/pebble/v2"
+	"google.golang.org/protobuf/proto"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
@@ -145,7 +146,8 @@ func (b *Batch) apply(p *pending, op Op) (Result, error) {
 	return Result{Timestamp: op.Timestamp}, nil
 }
 
-// applySchema adds a version of the schema. Entries in older versions stay readable.
+// applySchema adds a version of the schema, a later one than all before; versions in between may never have come here. Entries
+// in older versions stay readable. One that is there already is no error: a master that didn't hear says it again.
 func (b *Batch) applySchema(p *pending, op Op) (Result, error) {
 	res := Result{Timestamp: op.Timestamp}
 	sc, err := schema.FromProto(op.Schema)
@@ -153,8 +155,10 @@ func (b *Batch) applySchema(p *pending, op Op) (Result, error) {
 		res.Err = status.Wrap(status.InvalidSchema, err, "schema version %d", op.Schema.GetVersion())
 		return res, nil
 	}
-	if have := p.meta.current.Version(); sc.Version() != have+1 {
-		res.Err = status.New(status.MismatchedSchema, "schema version %d doesn't follow version %d", sc.Version(), have)
+	if have := p.meta.current.Version(); sc.Version() <= have {
+		if known := p.meta.schemas[sc.Version()]; known == nil || !proto.Equal(known.ToProto(), op.Schema) {
+			res.Err = status.New(status.MismatchedSchema, "schema version %d doesn't follow version %d", sc.Version(), have)
+		}
 		return res, nil
 	}
 	if err := sameKey(p.meta.current, sc); err != nil {
@@ -293,7 +297,11 @@ func (b *Batch) resolveRows(p *pending, op Op) (Result, error) {
 	return res, nil
 }
 
+// errUnknownSchema: a later version is on its way here, so that the caller may try again; an older one never was.
 func errUnknownSchema(version, latest uint32) *status.Error {
+	if version > latest {
+		return status.New(status.ServiceUnavailable, "schema version %d hasn't come here yet: the latest is %d", version, latest)
+	}
 	return status.New(status.MismatchedSchema, "schema version %d is unknown here: the latest is %d", version, latest)
 }
 

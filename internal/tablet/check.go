@@ -6,8 +6,9 @@ import (
 	"github.com/nyaladb/nyala/internal/status"
 )
 
-// CheckWrite says why a write must not be proposed: an unknown schema version, row operations that can't be read, a client
-// id of the wrong length, or a row outside the tablet's partition, any of which fails the whole request. nil: it may be;
+// CheckWrite says why a write must not be proposed: an unknown schema version, row operations that can't be read or that set a
+// column that was dropped, a client id of the wrong length, or a row outside the tablet's partition, any of which fails the
+// whole request. nil: it may be;
 // rows may still fail one by one when it is applied. The error is a *status.Error.
 func (t *Tablet) CheckWrite(op *nyalav1.WriteOp) error {
 	if id := op.GetRequestId(); id != nil {
@@ -16,10 +17,11 @@ func (t *Tablet) CheckWrite(op *nyalav1.WriteOp) error {
 		}
 	}
 	meta := t.meta.Load()
-	sc := meta.schemas[op.GetSchemaVersion()]
-	if sc == nil {
+	plan := meta.plans[op.GetSchemaVersion()]
+	if plan == nil {
 		return errUnknownSchema(op.GetSchemaVersion(), meta.current.Version())
 	}
+	sc := plan.from
 	dec := schema.NewOpsDecoder(sc, op.GetRowOperations().GetRows(), op.GetRowOperations().GetIndirectData())
 	var key []byte
 	for {
@@ -30,7 +32,13 @@ func (t *Tablet) CheckWrite(op *nyalav1.WriteOp) error {
 		if row == nil {
 			return nil
 		}
-		if t.wholeSpace || row.RowError != nil {
+		if row.RowError != nil {
+			continue
+		}
+		if err := plan.refuses(row); err != nil {
+			return err
+		}
+		if t.wholeSpace {
 			continue
 		}
 		key = t.partSpec.PartitionKey(sc, row.Cell, key[:0])

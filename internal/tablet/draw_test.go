@@ -1,8 +1,10 @@
 package tablet
 
 import (
-	"encoding/base64"
+	"bytes"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -14,8 +16,6 @@ import (
 	"github.com/nyaladb/nyala/internal/schema"
 )
 
-var modelKeys = []string{"", "\x00", "\x00\x01", "a", "a\x00", "ab", "\xff"}
-
 func drawEntry(t *rapid.T, m *modelTablet) modelEntry {
 	index := ident.Index(len(m.log) + 1)
 	e := modelEntry{op: Op{Index: index, Timestamp: hybridtime.Timestamp(index) * 10}}
@@ -25,8 +25,12 @@ func drawEntry(t *rapid.T, m *modelTablet) modelEntry {
 	case 1:
 		e.op.Config = &nyalav1.RaftConfig{OpidIndex: uint64(index)}
 	case 2:
-		if m.schema.Version() < 3 {
-			e.op.Schema = nextSchema(m.schema).ToProto()
+		if len(m.schemas) < 6 {
+			e.op.Schema = drawNextSchema(t, m.schema).ToProto()
+		}
+	case 3:
+		if rapid.Bool().Draw(t, "say it again") {
+			e.op.Schema = m.schema.ToProto()
 		}
 	default:
 		drawWrite(t, m, &e)
@@ -34,24 +38,93 @@ func drawEntry(t *rapid.T, m *modelTablet) modelEntry {
 	return e
 }
 
-// nextSchema drops the first column after v and adds a required one with defaults, then a nullable one.
-func nextSchema(s *schema.Schema) *schema.Schema {
-	cols := slices.Clone(s.Columns())
-	id := s.NextColumnID()
-	cols = slices.Delete(cols, 3, 4)
-	name := fmt.Sprintf("c%d", id)
-	if s.Version()%2 == 0 {
-		cols = append(cols, schema.Column{ID: id, Name: name, Type: schema.Int64, WriteDefault: make([]byte, 8), ReadDefault: []byte{1, 0, 0, 0, 0, 0, 0, 0}})
-	} else {
-		cols = slices.Insert(cols, 2, schema.Column{ID: id, Name: name, Type: schema.String, Nullable: true})
+// drawSchema draws a table of any types, with values at their ends as defaults.
+func drawSchema(t *rapid.T) *schema.Schema {
+	var columns []schema.Column
+	for i := range rapid.IntRange(1, 3).Draw(t, "key columns") {
+		c := drawColumn(t, fmt.Sprintf("k%d", i), true)
+		c.Key = true
+		columns = append(columns, c)
 	}
-	next, err := schema.New(cols, s.Version()+1, id+1)
+	for i := range rapid.IntRange(0, 5).Draw(t, "other columns") {
+		columns = append(columns, drawColumn(t, fmt.Sprintf("v%d", i), false))
+	}
+	s, err := schema.NewTable(columns)
+	invariant.Check(err == nil, "%v", err)
+	return s
+}
+
+func drawColumn(t *rapid.T, name string, key bool) schema.Column {
+	types := []schema.Type{
+		schema.Int8, schema.Int16, schema.Int32, schema.Int64, schema.String, schema.Binary, schema.UnixtimeMicros, schema.Decimal32,
+		schema.Decimal64, schema.Decimal128, schema.Varchar, schema.Date, schema.Bool, schema.Float, schema.Double,
+	}
+	if key {
+		types = types[:12]
+	}
+	c := schema.Column{Name: name, Type: rapid.SampledFrom(types).Draw(t, "column type")}
+	switch c.Type {
+	case schema.Decimal32:
+		c.Precision, c.Scale = 9, 2
+	case schema.Decimal64:
+		c.Precision, c.Scale = 18, 18
+	case schema.Decimal128:
+		c.Precision = 38
+	case schema.Varchar:
+		c.Length = 10
+	default:
+	}
+	if !key {
+		c.Nullable = rapid.Bool().Draw(t, "nullable")
+		if rapid.IntRange(0, 2).Draw(t, "default") == 0 {
+			c.WriteDefault = defaultOf(t, c)
+		}
+	}
+	return c
+}
+
+func defaultOf(t *rapid.T, c schema.Column) []byte {
+	c.Nullable = false
+	b, err := c.ValueBytes(drawValue(t, &c))
+	invariant.Check(err == nil, "%v", err)
+	return b
+}
+
+// drawNextSchema changes a schema by some steps of an ALTER; sometimes a version or two are left out.
+func drawNextSchema(t *rapid.T, s *schema.Schema) *schema.Schema {
+	a := s.Alter()
+	for range rapid.IntRange(1, 3).Draw(t, "steps") {
+		name := s.Column(rapid.IntRange(0, s.NumColumns()-1).Draw(t, "altered")).Name
+		switch rapid.IntRange(0, 5).Draw(t, "step") {
+		case 0, 1:
+			c := drawColumn(t, fmt.Sprintf("n%d", rapid.IntRange(0, 3).Draw(t, "new")), false)
+			if !c.Nullable && c.WriteDefault == nil {
+				c.WriteDefault = defaultOf(t, c)
+			}
+			_ = a.AddColumn(c) // a step that can't be changes nothing
+		case 2:
+			_ = a.DropColumn(name)
+		case 3:
+			_ = a.RenameColumn(name, name+"'")
+		case 4:
+			if c := s.Column(s.IndexOf(name)); !c.Key {
+				_ = a.SetDefault(name, defaultOf(t, *c))
+			}
+		default:
+			if c := s.Column(s.IndexOf(name)); !c.Key {
+				_ = a.SetDefault(name, nil)
+			}
+		}
+	}
+	next, err := a.Schema()
+	invariant.Check(err == nil, "%v", err)
+	next, err = schema.New(next.Columns(), next.Version()+rapid.Uint32Range(0, 2).Draw(t, "left out"), next.NextColumnID())
 	invariant.Check(err == nil, "%v", err)
 	return next
 }
 
 func drawWrite(t *rapid.T, m *modelTablet, e *modelEntry) {
-	from := m.schemas[rapid.Uint32Range(0, m.schema.Version()).Draw(t, "version")]
+	from := m.schemas[rapid.SampledFrom(slices.Sorted(maps.Keys(m.schemas))).Draw(t, "version")]
 	if rapid.Bool().Draw(t, "latest") {
 		from = m.schema
 	}
@@ -75,9 +148,7 @@ func drawWrite(t *rapid.T, m *modelTablet, e *modelEntry) {
 			continue // an operation that its own schema refuses
 		}
 		for id := range op.values {
-			if m.schema.IndexOfID(id) < 0 {
-				delete(op.values, id) // gone by now
-			}
+			e.dropped = e.dropped || m.schema.IndexOfID(id) < 0
 		}
 		e.rows = append(e.rows, op)
 	}
@@ -106,10 +177,9 @@ func drawRow(t *rapid.T, s *schema.Schema) modelOp {
 			schema.InsertIgnore, schema.UpsertIgnore, schema.UpdateIgnore, schema.DeleteIgnore,
 		}).Draw(t, "type"),
 		values: map[schema.ColumnID]schema.Value{},
-		key: []schema.Value{
-			schema.StringValue(rapid.SampledFrom(modelKeys).Draw(t, "k1")),
-			schema.IntValue(int64(rapid.SampledFrom([]int16{-32768, 0, 1}).Draw(t, "k2"))),
-		},
+	}
+	for i := range s.NumKeyColumns() {
+		op.key = append(op.key, drawValue(t, s.Column(i)))
 	}
 	if plain, _ := op.typ.Plain(); plain == schema.Delete {
 		return op
@@ -131,20 +201,27 @@ func drawValue(t *rapid.T, c *schema.Column) schema.Value {
 	switch c.Type {
 	case schema.Bool:
 		return schema.BoolValue(rapid.Bool().Draw(t, "bool"))
-	case schema.Double:
-		return schema.FloatValue(float64(rapid.IntRange(-3, 3).Draw(t, "double")) / 2)
-	case schema.String, schema.Binary:
-		return schema.StringValue(rapid.SampledFrom([]string{"", "x", "yy", "0123456789012", "zzzzzzzzzzzzzzzz"}).Draw(t, "string"))
+	case schema.Float, schema.Double:
+		return schema.FloatValue(rapid.SampledFrom([]float64{math.Inf(-1), -0.5, math.Copysign(0, -1), 0, 1.5, math.NaN()}).Draw(t, "float"))
+	case schema.String, schema.Binary, schema.Varchar:
+		texts := []string{"", "\x00", "\x00\x01", "a", "a\x00", "ab", "0123456789012", "zzzzzzzzzzzzzzzz", "\xff"}
+		return schema.StringValue(rapid.SampledFrom(texts).Draw(t, "string"))
+	case schema.Decimal128:
+		return schema.BytesValue(rapid.SampledFrom(edges128).Draw(t, "decimal"))
 	default:
-		return schema.IntValue(int64(rapid.IntRange(-5, 5).Draw(t, "int")))
+		most := int64(1)<<(8*c.Type.Size()-1) - 1
+		return schema.IntValue(rapid.SampledFrom([]int64{-most - 1, -1, 0, 1, most}).Draw(t, "int"))
 	}
+}
+
+// edges128 are the value bytes of 128-bit numbers: the least, -1, 0, 1, the greatest.
+var edges128 = [][]byte{
+	append(make([]byte, 15), 0x80), bytes.Repeat([]byte{0xff}, 16), make([]byte, 16), append([]byte{1}, make([]byte, 15)...),
+	append(bytes.Repeat([]byte{0xff}, 15), 0x7f),
 }
 
 func drawPredicate(t *rapid.T, s *schema.Schema, c *schema.Column) *schema.BoundPredicate {
 	v := drawValue(t, &schema.Column{Type: c.Type})
-	if c.Key {
-		v = drawRow(t, s).key[s.IndexOf(c.Name)]
-	}
 	p := []schema.Predicate{
 		schema.Equal(c, v), schema.Less(c, v), schema.GreaterEqual(c, v), schema.IsNull(c), schema.IsNotNull(c), schema.Greater(c, v), schema.LessEqual(c, v),
 	}[rapid.IntRange(0, 6).Draw(t, "predicate")]
@@ -154,5 +231,3 @@ func drawPredicate(t *rapid.T, s *schema.Schema, c *schema.Column) *schema.Bound
 	}
 	return b
 }
-
-func base64Text(b []byte) string { return base64.StdEncoding.EncodeToString(b) }

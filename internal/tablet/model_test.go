@@ -8,6 +8,9 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/schema"
@@ -27,9 +30,11 @@ type modelTablet struct {
 
 // modelEntry is a log entry and what it was answered when it was first applied.
 type modelEntry struct {
-	op     Op
-	rows   []modelOp // of a write: the operations as they were before encoding
-	result string
+	op   Op
+	rows []modelOp // of a write: the operations as they were before encoding
+	// dropped: one of them sets a column that the schema doesn't have any more.
+	dropped bool
+	result  string
 }
 
 type modelOp struct {
@@ -118,7 +123,10 @@ func (m *modelTablet) applyWrite(e *modelEntry) (string, bool) {
 func (m *modelTablet) applyRows(e *modelEntry) string {
 	text := fmt.Sprintf("ts=%d", e.op.Timestamp)
 	from := m.schemas[e.op.Write.GetSchemaVersion()]
-	if from == nil || e.rows == nil {
+	switch {
+	case from == nil && e.op.Write.GetSchemaVersion() > m.schema.Version():
+		return text + " err=SERVICE_UNAVAILABLE"
+	case from == nil || e.rows == nil || e.dropped:
 		return text + " err=MISMATCHED_SCHEMA"
 	}
 	for i, op := range e.rows {
@@ -266,21 +274,38 @@ func (m *modelTablet) filter(rows []modelRow, s *schema.Schema, spec ScanSpec) [
 	return out
 }
 
-// text is a row as recordText gives it.
-func (r *modelRow) text(s *schema.Schema, columns []int) string {
-	var parts []string
-	for _, i := range columns {
-		v := r.values[i]
-		switch {
-		case v.IsNull():
-			parts = append(parts, "(null)")
-		case s.Column(i).Type == schema.Binary:
-			parts = append(parts, base64Text(v.Bytes()))
-		case s.Column(i).Type.VarLen():
-			parts = append(parts, string(v.Bytes()))
-		default:
-			parts = append(parts, v.String())
+// matches says whether row i of a record holds the given columns of the row, bit for bit.
+func (r *modelRow) matches(s *schema.Schema, columns []int, rec arrow.RecordBatch, i int) bool {
+	for k, pos := range columns {
+		v, a := r.values[pos], rec.Column(k)
+		if a.IsNull(i) || v.IsNull() {
+			if a.IsNull(i) != v.IsNull() {
+				return false
+			}
+			continue
+		}
+		want, err := s.Column(pos).ValueBytes(v)
+		if err != nil || !bytes.Equal(arrowCell(a, i, len(want)), want) {
+			return false
 		}
 	}
-	return strings.Join(parts, " ")
+	return true
+}
+
+// arrowCell is the value bytes of a cell, of which there are size.
+func arrowCell(a arrow.Array, i, size int) []byte {
+	switch a := a.(type) {
+	case *array.String:
+		return []byte(a.Value(i))
+	case *array.Binary:
+		return a.Value(i)
+	case *array.Boolean:
+		if a.Value(i) {
+			return []byte{1}
+		}
+		return []byte{0}
+	default: // little-endian values of one width, of which decimals are cut down
+		width := a.DataType().(arrow.FixedWidthDataType).BitWidth() / 8
+		return a.Data().Buffers()[1].Bytes()[i*width:][:size]
+	}
 }

@@ -5,13 +5,15 @@ import (
 	"slices"
 
 	"github.com/nyaladb/nyala/internal/schema"
+	"github.com/nyaladb/nyala/internal/status"
 )
 
-// writePlan maps row operations in one version of the schema to cells of the latest one. Columns that are gone by now are
-// left out, columns that came later are as if unset.
+// writePlan maps row operations in one version of the schema to cells of the latest one. Columns that came later are as if
+// unset; an operation that sets a column that is gone by now is refused.
 type writePlan struct {
 	from  *schema.Schema
 	cells []planCell // the latest schema's columns besides the key, by rising id
+	gone  []int      // positions in from of columns that the latest schema doesn't have
 	// defaults are the cells of a row that sets nothing: write defaults, else NULL. Columns that must be set are left out.
 	defaults []byte
 }
@@ -35,6 +37,11 @@ func newWritePlan(from, to *schema.Schema) *writePlan {
 		})
 	}
 	slices.SortFunc(p.cells, func(a, b planCell) int { return cmp.Compare(a.id, b.id) })
+	for i := from.NumKeyColumns(); i < from.NumColumns(); i++ {
+		if to.IndexOfID(from.Column(i).ID) < 0 {
+			p.gone = append(p.gone, i)
+		}
+	}
 	var w cellWriter
 	for _, c := range p.cells {
 		if !c.required {
@@ -68,6 +75,25 @@ func (p *writePlan) appendSet(dst []byte, op *schema.DecodedOp) []byte {
 		}
 	}
 	return w.buf
+}
+
+// refuses says why an operation can't be taken any more: it gives a value to a column that was dropped. The column may be there
+// again under its old name, but then it is another one.
+func (p *writePlan) refuses(op *schema.DecodedOp) *status.Error {
+	if plain, _ := op.Type.Plain(); plain == schema.Delete {
+		return nil
+	}
+	for _, i := range p.gone {
+		if op.IsSet(i) {
+			return errDropped(p.from, i)
+		}
+	}
+	return nil
+}
+
+// errDropped is of a column, by its position in an older version of the schema.
+func errDropped(from *schema.Schema, i int) *status.Error {
+	return status.New(status.MismatchedSchema, "column %q of schema version %d was dropped: open the table again", from.Column(i).Name, from.Version())
 }
 
 // setsAll says whether the operation sets every column of the latest schema.

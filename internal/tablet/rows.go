@@ -63,6 +63,9 @@ func (a *rowApplier) decode(plan *writePlan, o *overlay, ops *nyalav1.RowOperati
 			a.rowError(uint32(op.Index), op.RowError.Code, op.RowError.Msg)
 			continue
 		}
+		if err := plan.refuses(op); err != nil {
+			return err
+		}
 		a.decodeOp(plan, o, op)
 	}
 }

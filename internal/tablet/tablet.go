@@ -101,6 +101,22 @@ func (t *Tablet) Schema() *schema.Schema { return t.meta.Load().current }
 // SchemaAt returns the schema at a version, nil if the tablet never had it.
 func (t *Tablet) SchemaAt(version uint32) *schema.Schema { return t.meta.Load().schemas[version] }
 
+// ScanSchema returns the schema at the version that a scan's columns and predicates are given in, and a function that says
+// why one of its columns, by position, can't be read any more: it was dropped.
+func (t *Tablet) ScanSchema(version uint32) (*schema.Schema, func(column int) *status.Error, error) {
+	meta := t.meta.Load()
+	s := meta.schemas[version]
+	if s == nil {
+		return nil, nil, errUnknownSchema(version, meta.current.Version())
+	}
+	return s, func(i int) *status.Error {
+		if meta.current.IndexOfID(s.Column(i).ID) < 0 {
+			return errDropped(s, i)
+		}
+		return nil
+	}, nil
+}
+
 // Partition is the tablet's share of its table.
 func (t *Tablet) Partition() schema.Partition { return t.partition }
 

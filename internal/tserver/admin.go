@@ -63,6 +63,22 @@ func (v *AdminService) DeleteTablet(ctx context.Context, req *nyalav1.DeleteTabl
 	return &nyalav1.DeleteTabletResponse{}, nil
 }
 
+// AlterTablet gives a tablet a later version of its table's schema and returns once it is in force here, on the leader.
+func (v *AdminService) AlterTablet(ctx context.Context, req *nyalav1.AlterTabletRequest) (*nyalav1.AlterTabletResponse, error) {
+	if err := v.forUs(req.GetDestServerId()); err != nil {
+		return nil, err
+	}
+	r, err := v.s.node.Replicas.Replica(ident.TabletID(req.GetTabletId()))
+	if err != nil {
+		return nil, err
+	}
+	version, err := r.Alter(ctx, req.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	return &nyalav1.AlterTabletResponse{SchemaVersion: version}, nil
+}
+
 // ListTablets describes the replicas here, or those asked for.
 func (v *AdminService) ListTablets(_ context.Context, req *nyalav1.ListTabletsRequest) (*nyalav1.ListTabletsResponse, error) {
 	if len(req.GetTabletIds()) == 0 {

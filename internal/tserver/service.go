@@ -101,7 +101,7 @@ func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyal
 	if err != nil {
 		return nil, err
 	}
-	spec, err := scanSpec(t.Schema(), open)
+	spec, err := scanSpec(t, open)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +172,13 @@ func encodeRecord(rec arrow.RecordBatch) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// scanSpec turns the request's names and values into positions and bound predicates.
-func scanSpec(s *schema.Schema, open *nyalav1.NewScan) (tablet.ScanSpec, error) {
+// scanSpec turns the request's names and values, which are of the schema version that the caller knows, into positions and
+// bound predicates.
+func scanSpec(t *tablet.Tablet, open *nyalav1.NewScan) (tablet.ScanSpec, error) {
+	s, dropped, err := t.ScanSchema(open.GetSchemaVersion())
+	if err != nil {
+		return tablet.ScanSpec{}, err
+	}
 	if open.GetCountOnly() && len(open.GetColumns()) > 0 {
 		return tablet.ScanSpec{}, status.New(status.InvalidScanSpec, "scan: count_only returns no columns, but %d are asked for", len(open.GetColumns()))
 	}
@@ -194,6 +199,9 @@ func scanSpec(s *schema.Schema, open *nyalav1.NewScan) (tablet.ScanSpec, error) 
 		case seen[i]:
 			return spec, status.New(status.InvalidScanSpec, "scan: column %q is asked for twice", name)
 		}
+		if err := dropped(i); err != nil {
+			return spec, err
+		}
 		seen[i] = true
 		spec.Columns = append(spec.Columns, i)
 	}
@@ -204,6 +212,9 @@ func scanSpec(s *schema.Schema, open *nyalav1.NewScan) (tablet.ScanSpec, error) 
 		}
 		b, err := p.Bind(s)
 		if err != nil {
+			return spec, err
+		}
+		if err := dropped(b.Column()); err != nil {
 			return spec, err
 		}
 		spec.Predicates = append(spec.Predicates, b)
