@@ -11,12 +11,17 @@ TOOL := $(GO) tool -modfile=tools/go.mod
 # How long one fuzz target runs with "make fuzz".
 FUZZTIME ?= 10s
 BENCH ?= .
+# Of the benchmarks on real processes: how many tablets, and further flags (go run ./bench/NAME -h lists them).
+TABLETS ?= 2000
+BENCHFLAGS ?=
+# Where the binaries of the systems that we compare with are.
+PEERS_DIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fmt generate verify fuzz bench demo clean
+.PHONY: help build test race lint fmt generate verify fuzz bench bench-follower bench-failover bench-writers bench-idle bench-start demo clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## nyala, nyala-master and nyala-tserver into bin/
 	@mkdir -p $(BIN)
@@ -57,6 +62,21 @@ fuzz: ## each fuzz target for FUZZTIME
 
 bench: ## the benchmarks whose name matches BENCH
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+bench-follower: build ## single-row writes through a follower beside those through the leader
+	$(GO) run ./bench/follower $(BENCHFLAGS)
+
+bench-failover: build ## how long writes fail after a kill -9 of a leader, and of a server that leads 500 tablets
+	$(GO) run ./bench/failover $(BENCHFLAGS)
+
+bench-writers: build ## 1 to 64 closed-loop writers: messages and CPU per committed write
+	$(GO) run ./bench/writers $(BENCHFLAGS)
+
+bench-idle: build ## what TABLETS tablets cost that nobody reads or writes
+	$(GO) run ./bench/idle -tablets $(TABLETS) $(BENCHFLAGS)
+
+bench-start: build ## from the start of a server with 1,500 replicas until it is ready
+	$(GO) run ./bench/start $(BENCHFLAGS)
 
 demo: build ## a cluster, real flights, a killed server, and every answer checked
 	$(BIN)/nyala demo

@@ -6,11 +6,14 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/nyaladb/nyala/client"
+	"github.com/nyaladb/nyala/internal/invariant"
 	"github.com/nyaladb/nyala/internal/localcluster"
 )
 
@@ -66,6 +69,11 @@ func Up(ctx context.Context, tservers int, flags ...string) (*Cluster, error) {
 	return c, nil
 }
 
+// HasFlag says whether the tablet servers that are measured know a flag.
+func HasFlag(ctx context.Context, name string) bool {
+	return exec.CommandContext(ctx, filepath.Join(*Bin, "nyala-tserver"), "--"+name+"=true", "--version").Run() == nil
+}
+
 // Close ends the cluster and deletes its folder.
 func (c *Cluster) Close() error {
 	var errs []error
@@ -116,9 +124,8 @@ func (c *Cluster) CreateTable(ctx context.Context, name string, partitions int) 
 // Upsert makes an operation that writes a row with the given key.
 func Upsert(t *client.Table, key int64) *client.Operation {
 	op := t.NewUpsert()
-	if err := errors.Join(op.Set("k", key), op.Set("v", "a value of thirty-two characters")); err != nil {
-		panic(err) // the table is CreateTable's
-	}
+	err := errors.Join(op.Set("k", key), op.Set("v", "a value of thirty-two characters"))
+	invariant.Check(err == nil, "table %s isn't CreateTable's: %v", t.Name(), err)
 	return op
 }
 

@@ -42,7 +42,7 @@ var (
 )
 
 // bulkyMethods are those whose requests fill the memory, and are turned away while it is full.
-var bulkyMethods = []string{"nyala.v1.TabletService/Write"}
+var bulkyMethods = []string{"nyala.v1.TabletService/Write", "nyala.v1.ForwardService/ForwardWrite"}
 
 // spread is some time around d.
 func spread(d time.Duration) time.Duration { return d/2 + rand.N(d) }
