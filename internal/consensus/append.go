@@ -58,6 +58,9 @@ func (g *group) append(m *raftpb.Message, held []*raftpb.Message, highest hybrid
 		if q.now != q.given {
 			a.HardState = &raftpb.HardState{Term: new(q.now.term), Vote: new(q.now.vote), Commit: new(q.now.commit)}
 			q.given = q.now
+			if g.core.planted(mistakeVoteForgotten) {
+				a.HardState.Vote = new(uint64(0))
+			}
 		}
 		p.seq = g.handOut(a)
 	}

@@ -32,6 +32,11 @@ type Config struct {
 	HeartbeatWindow time.Duration
 	// HeartbeatBatch is how many heartbeats one batch holds at most (multi_raft_batch_size).
 	HeartbeatBatch int
+	// Incarnation rises with each start of the server: by it others see that it isn't the process any more that it was.
+	Incarnation uint64
+	// Quiesce lets groups with nothing to do rest (raft_quiesce_idle_tablets). ServerLiveness lets servers that fall silent, rather
+	// than each group's timer, decide when groups elect (raft_server_liveness).
+	Quiesce, ServerLiveness bool
 	// Workers is how many goroutines step groups; 0: as many as GOMAXPROCS, at most four.
 	Workers int
 	Limits  Limits
@@ -85,6 +90,8 @@ func DefaultConfig() Config {
 		PreElection:         true,
 		BatchHeartbeats:     true,
 		HeartbeatBatch:      30,
+		Quiesce:             true,
+		ServerLiveness:      true,
 		Limits:              Limits{}.withDefaults(),
 	}
 }
@@ -194,6 +201,8 @@ type GroupStatus struct {
 	// Quarantined says why the replica counts as down though it follows: its log holds an entry further ahead than its server's
 	// clock allows ("clocks: ..."). Empty: it doesn't.
 	Quarantined string
+	// Quiet: nothing is to be done in the group, and nothing is done.
+	Quiet bool
 	// Err is why the replica has failed; nil: it hasn't.
 	Err error
 }

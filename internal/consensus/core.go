@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
@@ -20,7 +21,8 @@ type Core struct {
 	metrics *metrics
 
 	groups map[[16]byte]*group
-	// active are the groups that are ticked. A group that needs no ticks leaves the list (deactivate) and costs nothing.
+	// active are the groups that are ticked. A group that needs no ticks leaves the list (deactivate) and costs nothing: it is
+	// quiet, or waits for its turn to campaign.
 	active []*group
 	// dirty are the groups that events have touched since the last Take.
 	dirty []*group
@@ -34,7 +36,14 @@ type Core struct {
 	blamed bool
 	// handingOver counts the hand-overs under way by the Core's own accord.
 	handingOver int
-	out         Decisions
+	// servers are the others.
+	servers map[ident.ServerID]serverState
+	// elections are those that wait for their turn, bringUp groups with a member that is back, closers quiet groups that wait for a
+	// closed timestamp.
+	elections elections
+	bringUp   []*group
+	closers   []*group
+	out       Decisions
 
 	plants
 }
@@ -44,7 +53,11 @@ type CoreConfig struct {
 	HeartbeatTicks int
 	ElectionTicks  int
 	PreElection    bool
-	Limits         Limits
+	// Quiesce lets groups with nothing to do rest; ServerLiveness lets what is known of servers decide when groups elect.
+	Quiesce, ServerLiveness bool
+	// Pairs are shared by the Cores of a server; nil: there is but one.
+	Pairs  *QuietPairs
+	Limits Limits
 }
 
 // Decisions is what a Core wants done. Messages go out in order per server and channel; appends are made durable in order;
@@ -61,6 +74,8 @@ type Decisions struct {
 	Refusals   []Refusal
 	Needs      []Need
 	Removals   []Removal
+	// Questions are to be asked of other servers (Servers.Ask).
+	Questions []Question
 }
 
 // Outgoing is a message to a replica on another server.
@@ -136,7 +151,15 @@ func NewCore(cfg CoreConfig, clock Clock) *Core {
 
 func newCore(cfg CoreConfig, clock Clock, m *metrics) *Core {
 	cfg.Limits = cfg.Limits.withDefaults()
-	return &Core{cfg: cfg, clock: clock, metrics: m, groups: make(map[[16]byte]*group), retain: int64(cfg.Limits.RetainBytes)}
+	if cfg.Pairs == nil {
+		cfg.Pairs = NewQuietPairs()
+	}
+	c := &Core{
+		cfg: cfg, clock: clock, metrics: m, groups: make(map[[16]byte]*group), servers: make(map[ident.ServerID]serverState),
+		retain: int64(cfg.Limits.RetainBytes),
+	}
+	c.elections.core = c
+	return c
 }
 
 // StartGroup brings up a group on its log.
@@ -160,7 +183,9 @@ func (c *Core) adopt(g *group) error {
 	c.groups[g.id] = g
 	c.activate(g)
 	if mayLead := g.barred() == causeNone; mayLead && g.cfg.CampaignNow {
-		g.campaign()
+		c.elections.begin(g, electionCreated)
+	} else if c.cfg.ServerLiveness {
+		c.elections.add(g, electionStarted, 0)
 	}
 	c.touch(g)
 	return nil
@@ -173,8 +198,13 @@ func (c *Core) StopGroup(tablet ident.TabletID) {
 	if g == nil {
 		return
 	}
+	if g.role == raft.StateLeader && g.err == nil {
+		g.sayLeft()
+	}
 	g.finishAll(errStopped(tablet))
 	g.stopped = true
+	g.endQuiet()
+	c.elections.leave(g)
 	c.deactivate(g)
 	delete(c.groups, g.id)
 }
@@ -185,6 +215,9 @@ func (c *Core) Tick() {
 	for i := len(c.active) - 1; i >= 0; i-- {
 		c.active[i].tick()
 	}
+	c.elections.tick()
+	c.bringUpSome()
+	c.tickCloses()
 }
 
 // Receive takes a message from another replica of a group. It says why it was left alone, if it was: "" otherwise.
@@ -203,6 +236,7 @@ func (c *Core) Receive(m *nyalav1.GroupMessage) (ignored string) {
 // whether it is committed is seen when it is applied, or not.
 func (c *Core) Propose(tablet ident.TabletID, kind wal.Kind, payload []byte, t Ticket) {
 	if g := c.running(tablet, t); g != nil {
+		g.needed()
 		g.proposals = append(g.proposals, proposal{kind, payload, t})
 		c.touch(g)
 	}
@@ -219,6 +253,11 @@ func (c *Core) ReadIndex(tablet ident.TabletID, t Ticket) {
 		return
 	}
 	c.metrics.readRequests.Inc()
+	if g.quiet.on && g.role == raft.StateLeader && c.planted(mistakeQuietReads) {
+		c.done(Done{Ticket: t, OpID: ident.OpID{Term: g.term, Index: g.commit}})
+		return
+	}
+	g.needed()
 	g.reads.waiting = append(g.reads.waiting, t)
 	c.touch(g)
 }
@@ -226,6 +265,7 @@ func (c *Core) ReadIndex(tablet ident.TabletID, t Ticket) {
 // CloseTimestamp asks for an index such that who has applied through it holds every write at or below ts, for ever.
 func (c *Core) CloseTimestamp(tablet ident.TabletID, ts hybridtime.Timestamp, t Ticket) {
 	if g := c.running(tablet, t); g != nil {
+		c.elections.urge(g)
 		g.closeTimestamp(ts, t)
 	}
 }
@@ -234,6 +274,7 @@ func (c *Core) CloseTimestamp(tablet ident.TabletID, ts hybridtime.Timestamp, t 
 // here, or refused.
 func (c *Core) ChangeConfig(tablet ident.TabletID, ch *ConfigChange, t Ticket) {
 	if g := c.running(tablet, t); g != nil {
+		g.needed()
 		g.changeConfig(ch, t)
 	}
 }
@@ -249,6 +290,7 @@ func (c *Core) Members(tablet ident.TabletID) ([]MemberStatus, error) {
 // Transfer asks the leader to hand over to another voter; 0: to the one that is furthest on.
 func (c *Core) Transfer(tablet ident.TabletID, to ident.ReplicaID, t Ticket) {
 	if g := c.running(tablet, t); g != nil {
+		g.needed()
 		g.transferTo(to, t)
 	}
 }
@@ -256,6 +298,8 @@ func (c *Core) Transfer(tablet ident.TabletID, to ident.ReplicaID, t Ticket) {
 // Campaign makes a replica ask for leadership now, if it may.
 func (c *Core) Campaign(tablet ident.TabletID) {
 	if g := c.find(tablet); g != nil && g.err == nil && g.barred() == causeNone {
+		g.wake(wakeSend)
+		g.elect.cause = electionAsked
 		g.campaign()
 		c.touch(g)
 	}

@@ -18,6 +18,12 @@ var Mistakes = map[string]mistake{
 	"cuts an entry it counted":               mistakeCutsCounted,
 	"cuts an inherited entry":                mistakeCutsInherited,
 	"asks first, cuts later":                 mistakeAsksFirst,
+	"vote not persisted":                     mistakeVoteForgotten,
+	"quiet leader answers without asking":    mistakeQuietReads,
+	"rests though it is behind":              mistakeRestsBehind,
+	"ForgetLeader left out":                  mistakeLeaderNotForgotten,
+	"a list loses one group":                 mistakeListLosesOne,
+	"who is back isn't brought up":           mistakeNotBroughtUp,
 }
 
 // Plant plants a mistake.

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"cmp"
 	"fmt"
 
 	"go.etcd.io/raft/v3"
@@ -89,6 +90,9 @@ type group struct {
 	durable   ident.Index
 	heldByAll ident.Index
 	cutAge    int // ticks since a cut of any size was tried
+
+	quiet quietState
+	elect electionState
 }
 
 // prepareGroup makes a group ready to be adopted by a core. It reads the log behind what is applied, and so may take a
@@ -219,6 +223,7 @@ func (g *group) settle() {
 			break
 		}
 	}
+	g.noteCloses()
 	g.publish()
 }
 
@@ -253,6 +258,7 @@ func (g *group) handleReady(rd raft.Ready) {
 	}
 	var highest hybridtime.Timestamp
 	if len(rd.Entries) > 0 {
+		g.wake(wakeSend)
 		var err error
 		if highest, err = g.takeStamps(rd.Entries); err != nil {
 			g.fail(err)
@@ -272,6 +278,12 @@ func (g *group) handleReady(rd raft.Ready) {
 		g.leadershipWon(rd.Entries)
 	}
 	g.countRole(wasTerm)
+	if isLeader := g.role == raft.StateLeader; wasTerm != g.term || wasLead != g.lead || wasLeader != isLeader {
+		g.wake(wakeChange)
+		if g.lead != 0 {
+			g.core.elections.leave(g)
+		}
+	}
 	g.handleMessages(rd, highest)
 }
 
@@ -291,7 +303,8 @@ func (g *group) leadershipWon(ents []*raftpb.Entry) {
 
 func (g *group) countRole(wasTerm ident.Term) {
 	if g.role == raft.StateCandidate && g.term != wasTerm {
-		g.core.metrics.campaigns.Inc()
+		g.core.metrics.campaigns[cmp.Or(g.elect.cause, electionTimeout)].Inc()
+		g.elect.cause = ""
 	}
 }
 
@@ -306,6 +319,9 @@ func (g *group) leadershipLost() {
 	g.closing.leadershipLost()
 	g.refusers = nil
 	g.transferEnded(nil)
+	if g.term == g.ledTerm {
+		g.sayLeft() // in a later term somebody campaigns
+	}
 }
 
 // handleMessages sorts what raft says: vote requests and the answers wait for the append, the rest goes out.
@@ -369,6 +385,7 @@ func (g *group) tick() {
 	g.transferTick()
 	g.memberTick()
 	g.cutTick()
+	g.quietTick()
 	if due := g.closeTick(); due || g.node.HasReady() || was != g.quarantine.why {
 		g.core.touch(g)
 	}
@@ -380,8 +397,13 @@ func (g *group) fail(err error) {
 		return
 	}
 	g.err = err
+	if g.role == raft.StateLeader {
+		g.sayLeft()
+	}
 	g.finishAll(errFailed(g.cfg.Tablet, err))
 	g.applying, g.appends.pending = nil, nil
+	g.endQuiet()
+	g.core.elections.leave(g)
 	g.core.deactivate(g)
 	g.core.metrics.failed.Inc()
 	g.core.out.Failures = append(g.core.out.Failures, Failure{g.cfg.Tablet, err})
@@ -438,7 +460,7 @@ func (g *group) status() GroupStatus {
 	return GroupStatus{
 		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
 		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
-		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Stalled: g.stalled(), Quarantined: g.quarantine.why, Err: g.err,
+		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Stalled: g.stalled(), Quarantined: g.quarantine.why, Quiet: g.quiet.on, Err: g.err,
 	}
 }
 

@@ -46,6 +46,7 @@ type Host struct {
 	refusals refusalLog
 	// heartbeats puts those of all groups to one server together.
 	heartbeats *heartbeats
+	servers    serversShell
 	// stopped is closed when Run has ended: nothing that waits will be answered any more.
 	stopped chan struct{}
 	// strangers are told that what they send finds nobody here, once opened says that all there is has been started.
@@ -93,8 +94,12 @@ func NewHost(cfg Config, deps Deps) (*Host, error) {
 		HeartbeatTicks: ticksPerHeartbeat,
 		ElectionTicks:  ticksPerHeartbeat * cfg.MaxMissedHeartbeats,
 		PreElection:    cfg.PreElection,
+		Quiesce:        cfg.Quiesce,
+		ServerLiveness: cfg.ServerLiveness,
+		Pairs:          NewQuietPairs(),
 		Limits:         cfg.Limits,
 	}
+	h.servers.s = NewServers(ServersConfig{Self: cfg.ServerID, HeartbeatTicks: h.coreCfg.HeartbeatTicks, SilentTicks: h.coreCfg.ElectionTicks})
 	for range cfg.workers() {
 		h.workers = append(h.workers, newWorker(h, h.coreCfg))
 	}
@@ -151,6 +156,7 @@ func (h *Host) tick(ctx context.Context) error {
 				})
 			}
 			blamed, retain = now, retention
+			h.stepServers((*Servers).Tick)
 		}
 	}
 }

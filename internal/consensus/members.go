@@ -151,7 +151,7 @@ func (g *group) members() ([]MemberStatus, error) {
 	}
 	var out []MemberStatus
 	g.progress(func(id ident.ReplicaID, learner bool, pr progress) {
-		s := MemberStatus{Replica: id, Learner: learner, Match: ident.Index(pr.Match), Active: pr.RecentActive || id == g.cfg.Replica}
+		s := MemberStatus{Replica: id, Learner: learner, Match: ident.Index(pr.Match), Active: g.active(id, pr) || id == g.cfg.Replica}
 		if a := g.membership.away[id]; a != nil && a.absent > 0 {
 			s.Absent, s.NeedsCopy = true, learner
 		}

@@ -33,7 +33,11 @@ type metrics struct {
 	closeRounds      prometheus.Counter
 	promisesMade     prometheus.Counter
 	promisesRefused  prometheus.Counter
-	campaigns        prometheus.Counter
+	campaigns        map[electionCause]prometheus.Counter
+	messagesQuiet    prometheus.Counter
+	messagesServer   map[string]prometheus.Counter
+	wakes            map[wakeCause]prometheus.Counter
+	quiet            prometheus.Gauge
 	electionsWon     prometheus.Counter
 	failed           prometheus.Counter
 	refused          map[string]prometheus.Counter
@@ -61,6 +65,17 @@ var messageKinds = map[raftpb.MessageType]string{
 	raftpb.MsgPreVoteResp:   "pre_vote_response",
 	raftpb.MsgTimeoutNow:    "timeout_now",
 }
+
+// The kinds of messages between servers themselves, as label values.
+const (
+	kindBeat        = "beat"
+	kindQuestion    = "silence_question"
+	kindAnswer      = "silence_answer"
+	kindListRequest = "quiet_list_request"
+	kindList        = "quiet_list"
+)
+
+var serverMessageKinds = []string{kindBeat, kindQuestion, kindAnswer, kindListRequest, kindList}
 
 var proposalResults = []string{"ok", "not_the_leader", "unavailable", "too_busy", "out_of_space", "clock", "other"}
 
@@ -94,6 +109,10 @@ func makeMetrics() *metrics {
 		proposals:    make(map[string]prometheus.Counter),
 		handedOver:   make(map[cause]prometheus.Counter),
 		refused:      make(map[string]prometheus.Counter),
+
+		campaigns:      make(map[electionCause]prometheus.Counter),
+		messagesServer: make(map[string]prometheus.Counter),
+		wakes:          make(map[wakeCause]prometheus.Counter),
 	}
 	sent := m.counters("raft_server_messages_total", "Raft messages handed to the connections to other servers.", "kind")
 	for t, kind := range messageKinds {
@@ -110,6 +129,10 @@ func makeMetrics() *metrics {
 	m.heartbeatTrip = m.duration("raft_heartbeat_round_trip_seconds",
 		"Time from when a batch of heartbeats left until the answer to one of them was back, less the answer's wait for others: no less than the delay of a heartbeat until its group had it.")
 	m.heartbeatsLost = m.counter("raft_heartbeats_unread_total", "Heartbeats and answers in batches whose numbers had to be asked for, as after a lost batch.")
+	m.messagesQuiet = sent.WithLabelValues("quiet")
+	for _, kind := range serverMessageKinds {
+		m.messagesServer[kind] = sent.WithLabelValues(kind)
+	}
 	m.messagesReceived = m.counter("raft_server_messages_received_total", "Messages of groups received from other servers.")
 	ignored := m.counters("raft_messages_ignored_total", "Messages received and left alone.", "reason")
 	for _, r := range ignoredReasons {
@@ -130,7 +153,15 @@ func makeMetrics() *metrics {
 	m.closeRounds = m.counter("raft_close_timestamp_rounds_total", "Rounds of promises that leaders began.")
 	m.promisesMade = m.counter("raft_promises_total", "Promises to close a timestamp given to leaders elsewhere.")
 	m.promisesRefused = m.counter("raft_promises_refused_total", "Promises refused: another term, or a timestamp too far ahead.")
-	m.campaigns = m.counter("raft_elections_begun_total", "Elections in which a replica here stood.")
+	campaigns := m.counters("raft_elections_begun_total", "Elections in which a replica here stood, by why.", "cause")
+	for _, c := range electionCauses {
+		m.campaigns[c] = campaigns.WithLabelValues(string(c))
+	}
+	wakes := m.counters("raft_quiet_wakes_total", "Quiet replicas here that woke, by why.", "cause")
+	for _, c := range wakeCauses {
+		m.wakes[c] = wakes.WithLabelValues(string(c))
+	}
+	m.quiet = m.gauge("raft_quiet_groups", "Replicas here that are quiet: nothing is done for them until they are needed.")
 	m.electionsWon = m.counter("raft_elections_won_total", "Elections won by a replica here.")
 	m.failed = m.counter("raft_failed_replicas_total", "Replicas that failed since the start.")
 	refused := m.counters("raft_entries_refused_total",

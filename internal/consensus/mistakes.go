@@ -23,4 +23,10 @@ const (
 	mistakeConfigBeforeRestart
 	mistakeChangeBeforeOwnTerm
 	mistakePromotesEarly
+	mistakeQuietReads
+	mistakeRestsBehind
+	mistakeLeaderNotForgotten
+	mistakeListLosesOne
+	mistakeNotBroughtUp
+	mistakeVoteForgotten
 )

@@ -23,6 +23,7 @@ func (h *Host) Receive(from ident.ServerID, batch *nyalav1.PeerBatch) {
 			h.metrics.clockIgnored.Inc()
 		}
 	}
+	h.stepServers(func(s *Servers) { s.Heard(from) })
 	logFull := h.writer.full.Load() || h.writer.bytes.Load() > int64(h.cfg.Limits.MaxLogQueueBytes)
 	for _, m := range batch.GetMessages() {
 		if hs := m.GetHeartbeats(); hs != nil {
@@ -30,6 +31,10 @@ func (h *Host) Receive(from ident.ServerID, batch *nyalav1.PeerBatch) {
 			continue
 		}
 		h.metrics.messagesReceived.Inc()
+		if sm := m.GetServer(); sm != nil {
+			h.stepServers(func(s *Servers) { s.Receive(from, sm) })
+			continue
+		}
 		if reason := h.receive(from, m, logFull); reason != "" {
 			h.metrics.ignored[reason].Inc()
 		}

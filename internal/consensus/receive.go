@@ -62,6 +62,14 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 		g.receiveNoReplica(from)
 	case *nyalav1.GroupMessage_ReplicaRemoved:
 		g.receiveRemoved(k.ReplicaRemoved.GetConfigIndex())
+	case *nyalav1.GroupMessage_QuietOffer:
+		g.receiveQuietOffer(from, k.QuietOffer)
+	case *nyalav1.GroupMessage_QuietAnswer:
+		g.receiveQuietAnswer(from, k.QuietAnswer)
+	case *nyalav1.GroupMessage_NotQuiet:
+		g.receiveNotQuiet(k.NotQuiet)
+	case *nyalav1.GroupMessage_Leave:
+		g.receiveLeave(from, k.Leave)
 	default:
 		return ignoredMalformed
 	}
@@ -100,6 +108,7 @@ func (g *group) receiveRaft(m *raftpb.Message, with aside) (ignored string) {
 	if wouldLead(m) && g.barred() != causeNone {
 		return ignoredBarred
 	}
+	g.hears(m)
 	switch m.GetType() {
 	case raftpb.MsgApp:
 		g.heard(m)
@@ -189,6 +198,7 @@ func (g *group) promisedByQuorum() hybridtime.Timestamp {
 func (g *group) send(m *raftpb.Message) {
 	gm := &nyalav1.GroupMessage{}
 	ch := Control
+	g.sends()
 	switch m.GetType() {
 	case raftpb.MsgApp:
 		if ch = Data; g.holdBack(m) {
@@ -196,7 +206,10 @@ func (g *group) send(m *raftpb.Message) {
 		}
 	case raftpb.MsgAppResp:
 		ch = Data
+	case raftpb.MsgPreVoteResp:
+		g.core.elections.answered(g, m)
 	case raftpb.MsgVoteResp:
+		g.core.elections.answered(g, m)
 		gm.Promised = uint64(g.promised)
 		if g.core.planted(mistakePromiseNotInVote) {
 			gm.Promised = 0

@@ -23,7 +23,7 @@ type checker struct {
 	onlyWhole bool
 	groups    map[ident.TabletID]*groupFacts
 
-	commits, closes, reads, elections, cuts, majorities int
+	commits, closes, reads, elections, cuts, majorities, lists int
 }
 
 // groupFacts is what is known of one tablet's group.
@@ -187,6 +187,7 @@ func (c *checker) change(s *simServer, st consensus.GroupStatus) {
 
 // statuses: applied <= committed <= last.
 func (c *checker) statuses(s *simServer) {
+	c.sums(s)
 	for t, v := range s.views {
 		if st := v.Status(); st.Err == nil && (st.Applied > st.Commit || st.Commit > st.LastIndex) {
 			c.failf("server %d: %s: applied %d, committed %d, last %d", s.id, t, st.Applied, st.Commit, st.LastIndex)
@@ -341,6 +342,9 @@ func describe(m *nyalav1.GroupMessage) string {
 	case *nyalav1.GroupMessage_EntryRefused:
 		return fmt.Sprintf("%s EntryRefused term %d index %d %s reading %s", short(t), k.EntryRefused.GetTerm(), k.EntryRefused.GetIndex(),
 			at(k.EntryRefused.GetTimestamp()), at(k.EntryRefused.GetReading()))
+	}
+	if s := describeQuiet(m); s != "" {
+		return short(t) + " " + s
 	}
 	rm := new(raftpb.Message)
 	if err := proto.Unmarshal(m.GetRaft(), rm); err != nil {

@@ -43,11 +43,11 @@ func (w *world) heartbeats(s *simServer, hs []consensus.OutgoingHeartbeat) {
 
 // flushHeartbeats lets batches leave whose time has come; when everything runs in good order it says whether any did.
 func (w *world) flushHeartbeats(s *simServer) (left bool) {
-	if !s.up {
+	if !s.up || s.paused {
 		return false
 	}
 	now := w.now
-	if w.calm {
+	if w.calm || w.orderly {
 		now += simWindow
 	}
 	due := s.batcher.Flush(now)

@@ -35,6 +35,7 @@ func optionsOf(seed uint64) worldOptions {
 	}
 	o.clocks = seed/16%4 == 0
 	o.batched = seed%4 != 1
+	o.quiet = seed%3 == 0
 	return o
 }
 
@@ -42,6 +43,9 @@ func optionsOf(seed uint64) worldOptions {
 func (w *world) chaos() {
 	s := w.servers[w.rng.IntN(len(w.servers))]
 	t := w.tablets[w.rng.IntN(len(w.tablets))]
+	if w.opts.quiet && w.chaosQuiet(s, t) {
+		return
+	}
 	w.now += time.Duration(w.rng.IntN(600)) * time.Microsecond
 	if w.opts.clocks && w.rng.IntN(100) < 4 {
 		w.clocks(s)
@@ -53,8 +57,7 @@ func (w *world) chaos() {
 	case n < 590:
 		if s.up {
 			w.trace.add("tick s%d", s.id)
-			s.core.Tick()
-			w.take(s)
+			w.tick(s)
 		}
 	case n < 730:
 		w.commit(s)
@@ -142,7 +145,7 @@ func (w *world) someLeader(t ident.TabletID, other *simServer) *simServer {
 	first := w.rng.IntN(len(w.servers))
 	for i := range w.servers {
 		s := w.servers[(first+i)%len(w.servers)]
-		if s.up && s.views[t].Status().Role == nyalav1.Role_ROLE_LEADER {
+		if s.up && !s.paused && s.views[t].Status().Role == nyalav1.Role_ROLE_LEADER {
 			return s
 		}
 	}
@@ -169,6 +172,9 @@ func (w *world) heal() {
 	w.calm = true
 	clear(w.cut)
 	clear(w.noData)
+	for _, s := range w.servers {
+		s.paused = false
+	}
 	w.trace.add("everything heals")
 	w.rightOnesGoOn()
 	for _, s := range w.servers {
@@ -223,6 +229,12 @@ func (w *world) heal() {
 		if fenced != nil && !w.settle(100, func() bool { return fenced.views[t].Status().Role != nyalav1.Role_ROLE_LEADER }) {
 			w.check.failf("server %d leads %s though its clock is fenced", fenced.id, t)
 		}
+	}
+	if fenced != nil {
+		w.fence(fenced, false)
+	}
+	if w.opts.quiet {
+		w.restAll()
 	}
 }
 
@@ -285,15 +297,14 @@ func (w *world) settle(ticks int, ok func() bool) bool {
 			if !s.up {
 				w.boot(s)
 			}
-			s.core.Tick()
-			w.take(s)
+			w.tick(s)
 		}
 		busy := true
 		for turns := 0; busy && w.check.fault == ""; turns++ {
 			if turns > 10_000 {
 				w.check.failf("the cluster never comes to rest")
 			}
-			busy = len(w.flight) > 0
+			busy = w.deliverable() >= 0
 			w.deliver()
 			for _, s := range w.servers {
 				busy = w.flushHeartbeats(s) || busy || len(s.appends)+len(s.applies) > 0

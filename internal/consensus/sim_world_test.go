@@ -34,6 +34,7 @@ type world struct {
 	now     time.Duration
 	check   *checker
 	calm    bool // the liveness phase: nothing goes wrong any more
+	orderly bool // for a while nothing new goes wrong
 	next    int  // of tickets and payloads
 	pending map[int]*asked
 	epochs  uint64 // of the batchers so far
@@ -53,6 +54,7 @@ type worldOptions struct {
 	noPreVote bool
 	clocks    bool // clocks step far and often, and are judged
 	batched   bool // heartbeats go in batches
+	quiet     bool // servers send beats, groups with nothing to do rest
 	steps     int
 }
 
@@ -61,6 +63,7 @@ type packet struct {
 	from, to int
 	channel  consensus.Channel
 	bytes    []byte
+	beat     *simBeat // in place of a message
 }
 
 // asked is a request that hasn't been answered.
@@ -91,6 +94,11 @@ type simServer struct {
 	blamed   bool
 	down     bool // and is to stay so
 	restarts int
+	// paused: all its clocks stand still, and nothing of it moves.
+	paused  bool
+	servers *consensus.Servers
+	pairs   *consensus.QuietPairs
+	beatAge int // ticks since its beats left
 }
 
 // simStore is a replica's state machine: what it has applied, and how much of that a crash leaves.
@@ -186,6 +194,7 @@ func (w *world) boot(s *simServer) {
 	}
 	s.core = consensus.NewCore(consensus.CoreConfig{
 		HeartbeatTicks: 2, ElectionTicks: 6, PreElection: !w.opts.noPreVote,
+		Quiesce: w.opts.quiet, ServerLiveness: w.opts.quiet, Pairs: w.meet(s),
 		Limits: consensus.Limits{MaxMessageBytes: 64, MaxInflightBytes: 512, MaxInflightMessages: 4, MaxApplyingBytes: 256, MaxUncommittedBytes: 4 << 10, MinCutEntries: 3},
 	}, s.clock)
 	if w.plant != nil {
@@ -223,7 +232,7 @@ func (w *world) startGroup(s *simServer, t ident.TabletID) {
 
 // crash stops a server at once. Its disk keeps what was committed, its stores what was flushed.
 func (w *world) crash(s *simServer) {
-	s.up = false
+	s.up, s.paused = false, false
 	s.core, s.appends, s.applies = nil, nil, nil
 	s.log = s.log.Crash()
 	s.restarts++
@@ -265,6 +274,7 @@ func (w *world) take(s *simServer) {
 			w.check.failf("server %d: replica of %s failed: %v", s.id, f.Tablet, f.Err)
 		}
 	}
+	w.questions(s, d.Questions)
 	w.check.statuses(s)
 }
 
@@ -280,18 +290,18 @@ func (w *world) transmit(s *simServer, m consensus.Outgoing) {
 	if err != nil {
 		invariant.Check(false, "%v", err)
 	}
-	if w.lost(s.id, to, m.Channel) || !w.calm && w.rng.IntN(100) < 3 {
+	if w.lost(s.id, to, m.Channel) || !w.calm && !w.orderly && w.rng.IntN(100) < 3 {
 		if hs := m.Message.GetHeartbeats(); hs != nil {
 			if w.rng.IntN(3) == 0 {
 				s.batcher.Lost(m.To, hs)
 			}
-		} else if w.rng.IntN(3) == 0 {
+		} else if w.rng.IntN(3) == 0 && m.Message.GetServer() == nil {
 			s.core.Unreachable(ident.TabletID(ident.FromBytes([16]byte(m.Message.GetTabletId()))),
 				ident.ReplicaID(m.Message.GetFrom()), ident.ReplicaID(m.Message.GetTo()))
 		}
 		return
 	}
-	w.flight = append(w.flight, &packet{s.id, to, m.Channel, b})
+	w.flight = append(w.flight, &packet{from: s.id, to: to, channel: m.Channel, bytes: b})
 	if len(w.flight) > 2000 {
 		w.flight = w.flight[1:]
 	}
@@ -304,11 +314,11 @@ func (w *world) lost(from, to int, ch consensus.Channel) bool {
 
 // deliver hands over one packet: mostly the oldest ones first, sometimes any, sometimes twice.
 func (w *world) deliver() {
-	if len(w.flight) == 0 {
+	i := w.deliverable()
+	if i < 0 {
 		return
 	}
-	i := 0
-	if !w.calm {
+	if !w.calm && !w.orderly {
 		switch w.rng.IntN(4) {
 		case 0:
 			i = w.rng.IntN(len(w.flight))
@@ -317,11 +327,17 @@ func (w *world) deliver() {
 		}
 	}
 	p := w.flight[i]
-	if w.calm || w.rng.IntN(100) >= 4 {
+	if w.servers[p.to].paused {
+		return
+	}
+	if w.calm || w.orderly || w.rng.IntN(100) >= 4 {
 		w.flight = append(w.flight[:i], w.flight[i+1:]...)
 	}
 	s := w.servers[p.to]
 	if !s.up || w.lost(p.from, p.to, p.channel) {
+		return
+	}
+	if w.opts.quiet && w.deliverServer(s, p) {
 		return
 	}
 	m := new(nyalav1.GroupMessage)
@@ -340,11 +356,11 @@ func (w *world) deliver() {
 
 // commit makes some of what a server has ready durable, as its log writer would.
 func (w *world) commit(s *simServer) {
-	if !s.up || len(s.appends) == 0 || s.logDead || s.noSpace {
+	if !s.up || s.paused || len(s.appends) == 0 || s.logDead || s.noSpace {
 		return
 	}
 	n := len(s.appends)
-	if !w.calm {
+	if !w.calm && !w.orderly {
 		n = 1 + w.rng.IntN(n)
 	}
 	var c consensus.Commit
@@ -375,7 +391,7 @@ func (w *world) commit(s *simServer) {
 
 // apply lets a server's state machine take the oldest run of entries.
 func (w *world) apply(s *simServer) {
-	if !s.up || len(s.applies) == 0 {
+	if !s.up || s.paused || len(s.applies) == 0 {
 		return
 	}
 	a := s.applies[0]
@@ -389,7 +405,7 @@ func (w *world) apply(s *simServer) {
 
 // flush makes a store durable and lets the log be cut.
 func (w *world) flush(s *simServer, t ident.TabletID) {
-	if !s.up {
+	if !s.up || s.paused {
 		return
 	}
 	st := s.stores[t]
@@ -400,7 +416,7 @@ func (w *world) flush(s *simServer, t ident.TabletID) {
 }
 
 func (w *world) ask(s *simServer, kind string, t ident.TabletID, ts hybridtime.Timestamp) {
-	if !s.up {
+	if !s.up || s.paused {
 		return
 	}
 	w.next++
@@ -441,7 +457,7 @@ func (w *world) answer(s *simServer, d consensus.Done) {
 
 // restartReplica stops a replica and starts it again while its server goes on, as the host does: with nothing under way.
 func (w *world) restartReplica(s *simServer, t ident.TabletID) {
-	if !s.up || s.noSpace {
+	if !s.up || s.paused || s.noSpace {
 		return
 	}
 	for len(s.appends) > 0 && s.up {
@@ -452,6 +468,7 @@ func (w *world) restartReplica(s *simServer, t ident.TabletID) {
 	}
 	w.trace.add("restart replica s%d %s", s.id, short(t))
 	s.core.StopGroup(t)
+	delete(s.views, t)
 	w.take(s)
 	kept := s.applies[:0]
 	for _, a := range s.applies {

@@ -145,6 +145,13 @@ func (w *worker) dispatch(d Decisions) {
 	for _, r := range d.Removals {
 		h.notifier.put(r.Tablet, func(w *news) { w.removed = &r })
 	}
+	if len(d.Questions) > 0 {
+		h.stepServers(func(s *Servers) {
+			for _, q := range d.Questions {
+				s.Ask(q)
+			}
+		})
+	}
 	for _, s := range d.Changes {
 		h.observeChange(s)
 	}

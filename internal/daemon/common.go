@@ -46,9 +46,11 @@ type Common struct {
 	MaxMissedHeartbeats float64
 	PreElection         bool
 	// HeartbeatBatcher, HeartbeatWindow and HeartbeatBatch say how heartbeats to one server are put together.
-	HeartbeatBatcher bool
-	HeartbeatWindow  time.Duration
-	HeartbeatBatch   int
+	HeartbeatBatcher   bool
+	HeartbeatWindow    time.Duration
+	HeartbeatBatch     int
+	QuiesceIdleTablets bool
+	ServerLiveness     bool
 
 	MaxClockSyncError      time.Duration
 	WallClockJumpThreshold time.Duration
@@ -80,6 +82,8 @@ func DefaultCommon(d Defaults) Common {
 		HeartbeatBatcher:       true,
 		HeartbeatWindow:        100 * time.Millisecond,
 		HeartbeatBatch:         30,
+		QuiesceIdleTablets:     true,
+		ServerLiveness:         true,
 		MaxClockSyncError:      clk.MaxClockSyncError,
 		WallClockJumpThreshold: clk.WallClockJumpThreshold,
 		WallClockJumpDetection: clk.WallClockJumpDetection,
@@ -132,6 +136,10 @@ func (c *Common) Register(f *Flags) {
 		Tagged(Advanced), AtLeast(1))
 	g.Int(&c.HeartbeatBatch, "multi_raft_batch_size", "heartbeats in one batch: with so many it leaves at once; answers ride along and don't count",
 		Tagged(Advanced), Between(1, 10_000))
+	g.Bool(&c.QuiesceIdleTablets, "raft_quiesce_idle_tablets", "let tablets with nothing to do rest: without heartbeats, timers or any other cost; the same on all servers",
+		Tagged(Advanced))
+	g.Bool(&c.ServerLiveness, "raft_server_liveness", "let a tablet server that falls silent, rather than a timer of each tablet, decide when tablets elect; the same on all servers",
+		Tagged(Advanced))
 
 	g = f.Group("Clock")
 	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",

@@ -117,6 +117,7 @@ func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kin
 	n.Consensus.MaxMissedHeartbeats = int(c.MaxMissedHeartbeats)
 	n.Consensus.PreElection = c.PreElection
 	n.Consensus.BatchHeartbeats, n.Consensus.HeartbeatWindow, n.Consensus.HeartbeatBatch = c.HeartbeatBatcher, c.HeartbeatWindow, c.HeartbeatBatch
+	n.Consensus.Quiesce, n.Consensus.ServerLiveness = c.QuiesceIdleTablets, c.ServerLiveness
 	n.StepDownTimeout = stepDownTimeout
 	n.Version = buildinfo.Get().String()
 	n.Logger, n.Registerer = env.Logger, env.Registry

@@ -17,7 +17,8 @@ import (
 )
 
 // Beats. Each pair of servers of a cluster, masters too, swaps one small message per heartbeat interval each way, whatever
-// the number of their tablets. It says how the sender's clock stands. Who the others are is the leading master's to say:
+// the number of their tablets. It says how the sender's clock stands, which process it is, and how many tablets are quiet between
+// the two; that it comes at all is by what servers know that another lives. Who the others are is the leading master's to say:
 // SetServers; what it said last stands in the WAL, so that a server knows after a start whom to ask about its clock.
 
 // serversKey names the list of servers in the WAL's small values.
@@ -42,12 +43,18 @@ type beatClock interface {
 	ForgetPeer(id ident.ServerID)
 }
 
+// beatHost is what consensus has to say in a beat.
+type beatHost interface {
+	StampBeat(to ident.ServerID, b *nyalav1.Beat)
+}
+
 // beater sends this server's beats.
 type beater struct {
 	self     ident.ServerID
 	interval time.Duration
 	clock    beatClock
 	sender   beatSender
+	host     beatHost
 
 	mu      sync.Mutex
 	version uint64
@@ -70,7 +77,11 @@ func (b *beater) run(ctx context.Context) error {
 
 func (b *beater) beat() {
 	for _, s := range b.servers() {
-		b.sender.SendBeat(s.ID, s.Address, func() *nyalav1.Beat { return beatToProto(b.clock.Beat(s.ID)) })
+		b.sender.SendBeat(s.ID, s.Address, func() *nyalav1.Beat {
+			beat := beatToProto(b.clock.Beat(s.ID))
+			b.host.StampBeat(s.ID, beat)
+			return beat
+		})
 	}
 }
 
@@ -172,9 +183,10 @@ type peerHandler struct {
 
 var _ rpc.PeerHandler = peerHandler{}
 
-// HearBeat gives a beat to the clock.
+// HearBeat gives a beat to the clock, for which each moment counts, and to consensus.
 func (h peerHandler) HearBeat(from ident.ServerID, b *nyalav1.Beat) {
 	h.clock.HearBeat(from, beatFromProto(b))
+	h.Host.HearBeat(from, b)
 }
 
 func beatToProto(b clock.Beat) *nyalav1.Beat {

@@ -248,7 +248,7 @@ func (n *Node) openReplicas() (err error) {
 	}
 	m.store = n.store
 	cfg := n.cfg.Consensus
-	cfg.ServerID, cfg.Address = n.ServerID(), n.advertised[0]
+	cfg.ServerID, cfg.Address, cfg.Incarnation = n.ServerID(), n.advertised[0], n.incarnation
 	cfg.Logger, cfg.Registerer = n.cfg.Logger, n.cfg.Registerer
 	n.host, err = consensus.NewHost(cfg, consensus.Deps{
 		Log: n.log, Clock: n.Clock, Transport: transport{n.transport}, Applier: m, Observer: m,
@@ -257,7 +257,7 @@ func (n *Node) openReplicas() (err error) {
 	if err != nil {
 		return err
 	}
-	m.host = n.host
+	m.host, n.beater.host = n.host, n.host
 	n.transport.Handle(peerHandler{n.host, n.Clock})
 	for _, g := range n.log.Groups() {
 		m.register(g)
