@@ -56,15 +56,16 @@ func program() daemon.Program {
 			return errors.Join(err, common.Validate(), cfg.Validate())
 		},
 		Run: func(ctx context.Context, env *daemon.Environment) error {
-			return common.Serve(ctx, env, fs.Master, masters, node, func(n *replica.Node, web string, logger *slog.Logger) (daemon.Role, error) {
-				cfg.Logger = logger
+			return common.Serve(ctx, env, fs.Master, masters, node, func(n *replica.Node, web *daemon.Web, logger *slog.Logger) (daemon.Role, error) {
+				cfg.Logger, cfg.Registerer = logger, env.Registry
 				m, err := master.New(cfg, n, &nyalav1.MasterInfo{
-					ServerId: string(n.ServerID()), RpcAddresses: n.Addresses(), WebAddresses: []string{web},
+					ServerId: string(n.ServerID()), RpcAddresses: n.Addresses(), WebAddresses: web.AdvertisedAddresses(),
 				})
 				if err != nil {
 					return nil, err
 				}
 				nyalav1.RegisterMasterServiceServer(n.RPC, m.Service())
+				m.AddPages(web)
 				return m, nil
 			})
 		},

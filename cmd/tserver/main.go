@@ -52,9 +52,9 @@ func program() daemon.Program {
 				return err
 			}
 			cfg.Masters = masters
-			return common.Serve(ctx, env, fs.TabletServer, masters, node, func(n *replica.Node, web string, logger *slog.Logger) (daemon.Role, error) {
+			return common.Serve(ctx, env, fs.TabletServer, masters, node, func(n *replica.Node, web *daemon.Web, logger *slog.Logger) (daemon.Role, error) {
 				cfg.Registration = &nyalav1.TSRegistration{
-					RpcAddresses: n.Addresses(), WebAddresses: []string{web}, Version: buildinfo.Get().String(),
+					RpcAddresses: n.Addresses(), WebAddresses: web.AdvertisedAddresses(), Version: buildinfo.Get().String(),
 				}
 				cfg.Logger, cfg.Registerer = logger, env.Registry
 				s, err := tserver.New(cfg, n)

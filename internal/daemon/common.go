@@ -34,8 +34,9 @@ type Common struct {
 	RPCLimits              RPCLimits
 	Memory                 memory.Config
 
-	WebInterface string
-	WebPort      int
+	WebInterface           string
+	WebPort                int
+	WebAdvertisedAddresses []string
 
 	WALDir   string
 	DataDirs []string // WALDir, when none were given
@@ -107,6 +108,8 @@ func (c *Common) Register(f *Flags) {
 	g.Strings(&c.RPCAdvertisedAddresses, "rpc_advertised_addresses", "where others reach this server, if not at the bound addresses", addresses)
 	g.String(&c.WebInterface, "webserver_interface", "host name or address of the web server; empty: all")
 	g.Int(&c.WebPort, "webserver_port", "port of the web server; 0: any free one", Between(0, 65535))
+	g.Strings(&c.WebAdvertisedAddresses, "webserver_advertised_addresses", "where others reach the web server, as Prometheus is told; not set: the bound address, or the host of rpc_advertised_addresses where all are bound",
+		Tagged(Advanced), Checked("host:port,…", func(text string) error { _, err := rpc.ParseAddresses(text, c.defaults.WebPort); return err }))
 
 	g = f.Group("Folders")
 	g.String(&c.WALDir, "fs_wal_dir", "folder of the write-ahead log and of the server's identity", Required(),
@@ -171,10 +174,10 @@ func atLeastTenth(text string) error {
 // Validate fills in what follows from the rest, and returns all faults as one error.
 func (c *Common) Validate() error {
 	var errs []error
-	list := func(name string, p *[]string) {
+	list := func(name string, p *[]string, port int) {
 		var out []string
 		for _, s := range *p {
-			a, err := rpc.ParseAddresses(s, c.defaults.RPCPort)
+			a, err := rpc.ParseAddresses(s, port)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("--%s: %w", name, err))
 			}
@@ -182,8 +185,9 @@ func (c *Common) Validate() error {
 		}
 		*p = out
 	}
-	list("rpc_bind_addresses", &c.RPCBindAddresses)
-	list("rpc_advertised_addresses", &c.RPCAdvertisedAddresses)
+	list("rpc_bind_addresses", &c.RPCBindAddresses, c.defaults.RPCPort)
+	list("rpc_advertised_addresses", &c.RPCAdvertisedAddresses, c.defaults.RPCPort)
+	list("webserver_advertised_addresses", &c.WebAdvertisedAddresses, c.defaults.WebPort)
 	if len(c.RPCBindAddresses) == 0 {
 		errs = append(errs, errors.New("--rpc_bind_addresses: at least one address is needed"))
 	}
@@ -266,5 +270,18 @@ func (c *Common) PeerConfig() rpc.PeerConfig {
 
 // WebConfig is the web server's part of c.
 func (c *Common) WebConfig() WebConfig {
-	return WebConfig{Interface: c.WebInterface, Port: c.WebPort, TrustedSubnets: c.RPCLimits.trustedSubnets()}
+	return WebConfig{
+		Interface: c.WebInterface, Port: c.WebPort, Advertised: c.WebAdvertisedAddresses, TrustedSubnets: c.RPCLimits.trustedSubnets(),
+	}
+}
+
+// folders are those of the log and the data, each once.
+func (c *Common) folders() []string {
+	var out []string
+	for _, f := range append([]string{c.WALDir}, c.DataDirs...) {
+		if f = filepath.Clean(f); !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,6 +49,8 @@ func TestConfigs(t *testing.T) {
 			switch {
 			case info.Group == "Configuration" || info.Source == FromFile:
 				require.False(t, isCommented, info.Name)
+			case info.Name == "webserver_advertised_addresses":
+				require.True(t, strings.HasSuffix(value, ":"+strconv.Itoa(d.WebPort)), value)
 			case info.Name == "rpc_advertised_addresses":
 				require.True(t, strings.HasSuffix(value, c.RPCBindAddresses[0][strings.LastIndex(c.RPCBindAddresses[0], ":"):]), value)
 			default:

@@ -54,7 +54,8 @@ const (
 // warnings are the metrics of level warn: who watches these alone learns when to look further.
 var warnings = []string{
 	"clock_fenced", "clock_jumps_total", "clock_readings_refused_total", "clock_timestamps_ahead_refused_total", "hybrid_clock_extrapolating",
-	"leader_memory_pressure_rejections", "peer_connect_failures_total", "peer_dropped_messages_total",
+	"leader_memory_pressure_rejections", "master_tablet_servers_dead", "master_tablets_unavailable", "master_tablets_under_replicated",
+	"master_tablets_without_leader", "peer_connect_failures_total", "peer_dropped_messages_total",
 	"raft_entries_refused_total", "raft_failed_replicas_total", "raft_log_out_of_space", "rpc_accept_errors_total",
 	"rpc_accept_queue_drops_total", "rpc_accept_queue_full_seconds_total", "rpc_connections_refused_total", "rpc_failures_total",
 	"rpcs_queue_overflow", "rpcs_timed_out_in_queue", "tablets_num_failed", "wal_commit_failures_total",
@@ -77,6 +78,7 @@ var units = map[string]string{
 	"hybrid_clock_error":            "microseconds",
 	"hybrid_clock_timestamp":        "timestamp",
 	"log_append_latency":            "microseconds",
+	"tablet_running":                "boolean",
 	"log_bytes_logged":              "bytes",
 	"log_cache_size":                "bytes",
 	"log_gc_duration":               "microseconds",
@@ -86,7 +88,7 @@ var units = map[string]string{
 
 // countUnits are what a metric counts, by a word of its name; the first that fits.
 var countUnits = []struct{ word, unit string }{
-	{"_info", "none"},
+	{"_info", "none"}, {"_leads", "boolean"},
 	{"_fenced", "boolean"},
 	{"_extrapolating", "boolean"},
 	{"_out_of_space", "boolean"},

@@ -130,7 +130,7 @@ func TestListsAreOfMetrics(t *testing.T) {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		require.Contains(t, string(docs), "| `"+name+"` |")
+		require.Truef(t, strings.Contains(string(docs), "| `"+name+"` |"), "%s is no metric", name)
 	}
 }
 

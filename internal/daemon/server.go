@@ -28,9 +28,9 @@ type Role interface {
 }
 
 // Serve runs a server of the given role, in a cluster with these masters: web port, folders, node, and what role makes of the
-// node. The node's services may be registered in role, which is called before anything is answered.
+// node. The node's services and pages may be registered in role, which is called before anything is answered.
 func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, masters []string, node replica.NodeConfig,
-	role func(n *replica.Node, webAddress string, logger *slog.Logger) (Role, error),
+	role func(n *replica.Node, w *Web, logger *slog.Logger) (Role, error),
 ) error {
 	health := &Health{}
 	web := c.WebConfig()
@@ -62,9 +62,12 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 		return CantStart(err)
 	}
 	env.Flags.OnChange(sampleEveryFlag, func() error { return n.RPC.SetSampleEveryLog2(c.RPCLimits.SampleEveryLog2) })
-	webAddress := w.Address()
-	n.SetWebAddresses([]string{webAddress})
-	r, err := role(n, webAddress, env.Logger)
+	if err := w.advertise(n.Addresses()[0]); err != nil {
+		return errors.Join(CantStart(err), n.Close())
+	}
+	n.SetWebAddresses(w.AdvertisedAddresses())
+	env.Registry.MustRegister(&diskCollector{folders: c.folders()})
+	r, err := role(n, w, env.Logger)
 	if err != nil {
 		return errors.Join(err, n.Close())
 	}
@@ -78,7 +81,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	w.AddSection(nodeSection(n))
 	w.AddSection(replicaSection(n))
 
-	env.Logger.Info("starting", "role", string(kind), "server_id", string(n.ServerID()), "rpc", n.Addresses(), "web", webAddress,
+	env.Logger.Info("starting", "role", string(kind), "server_id", string(n.ServerID()), "rpc", n.Addresses(), "web", w.Address(),
 		"version", buildinfo.Get().String())
 	g := Group{Logger: env.Logger}
 	g.Add(Part{Name: "web", Run: w.Run})

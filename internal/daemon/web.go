@@ -22,6 +22,8 @@ import (
 type WebConfig struct {
 	Interface string // --webserver_interface: a host name or address, empty for all
 	Port      int    // --webserver_port, 0: any free one
+	// Advertised are where others reach it, host:port each (--webserver_advertised_addresses); empty: see advertise.
+	Advertised []string
 
 	// TrustedSubnets are where callers may come from who see profiles, beside this machine (--trusted_subnets).
 	TrustedSubnets []netip.Prefix
@@ -107,6 +109,30 @@ func (w *Web) Address() string {
 	}
 	return w.ln.Addr().String()
 }
+
+// advertise finds where others reach the web server once it is bound: where all of the machine's addresses are bound and
+// nothing was said, at the host of rpcAddress, where others reach this server for calls.
+func (w *Web) advertise(rpcAddress string) error {
+	if len(w.cfg.Advertised) > 0 {
+		return nil
+	}
+	bound := w.Address()
+	host, port, err := net.SplitHostPort(bound)
+	if err != nil {
+		return fmt.Errorf("web server's address: %w", err)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		if host, _, err = net.SplitHostPort(rpcAddress); err != nil {
+			return fmt.Errorf("web server's address: %w", err)
+		}
+		bound = net.JoinHostPort(host, port)
+	}
+	w.cfg.Advertised = []string{bound}
+	return nil
+}
+
+// AdvertisedAddresses are where others reach the web server, host:port each.
+func (w *Web) AdvertisedAddresses() []string { return w.cfg.Advertised }
 
 // webStopTimeout bounds what requests under way may take once the server stops.
 const webStopTimeout = 2 * time.Second

@@ -142,17 +142,18 @@ const pageHead = `<!DOCTYPE html>
 <title>{{.Title}}</title>
 <style>
 :root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 88rem; margin: 2rem auto; padding: 0 1rem; overflow-x: auto; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
-th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #8884; overflow-wrap: anywhere; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #8884; overflow-wrap: break-word; }
+h1 a { color: inherit; text-decoration: none; }
 th { font-weight: 600; } td.name { white-space: nowrap; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .quiet { opacity: .7; } .error { color: #c22; } .set { font-weight: 600; }
 </style>
 </head>
 <body>
-<h1>{{.Title}}</h1>
+<h1><a href="/">{{.Title}}</a></h1>
 `
 
 const pageFoot = `<p><a href="/">Back</a></p>
@@ -161,6 +162,14 @@ const pageFoot = `<p><a href="/">Back</a></p>
 `
 
 var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
+<h2>Pages</h2>
+<table>
+<tbody>
+{{- range .Links}}
+<tr><td class="name"><a href="{{.Path}}">{{.Path}}</a></td><td>{{.Text}}</td></tr>
+{{- end}}
+</tbody>
+</table>
 {{- range .Sections}}
 <h2>{{.Title}}</h2>
 {{- if .Error}}
@@ -181,14 +190,6 @@ var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
 <p class="quiet">None.</p>
 {{- end}}
 {{- end}}
-<h2>Pages</h2>
-<table>
-<tbody>
-{{- range .Links}}
-<tr><td class="name"><a href="{{.Path}}">{{.Path}}</a></td><td>{{.Text}}</td></tr>
-{{- end}}
-</tbody>
-</table>
 </body>
 </html>
 `))

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/replica"
 )
@@ -24,6 +26,7 @@ type Config struct {
 	// LocationTTL is how long clients may keep what they are told of a tablet's place.
 	LocationTTL time.Duration
 	Logger      *slog.Logger
+	Registerer  prometheus.Registerer // nil: no metrics
 }
 
 // DefaultConfig returns Kudu's defaults, but for Unresponsive: docs/flags.md says why.
@@ -93,6 +96,9 @@ func New(cfg Config, node *replica.Node, self *nyalav1.MasterInfo) (*Master, err
 		made:    make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		members: members{wake: make(chan struct{}, 1)},
+	}
+	if err := m.register(cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("master: register a metric: %w", err)
 	}
 	return m, nil
 }

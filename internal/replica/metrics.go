@@ -98,6 +98,7 @@ func newMetrics(m *Manager, reg prometheus.Registerer) (*metrics, error) {
 			Name: "tablets_num_" + name, Help: "Replicas on this server that are " + StateName(state) + ".",
 		}, func() float64 { return float64(m.count(state)) }))
 	}
+	add(&tabletCollector{m})
 	if reg == nil {
 		return x, nil
 	}
