@@ -26,7 +26,9 @@ type ManagerConfig struct {
 	// RememberResponses and RememberClients are how long the answers to writes proposed here, and their clients, are
 	// remembered by all replicas; 0: the format's defaults.
 	RememberResponses, RememberClients time.Duration
-	Logger                             *slog.Logger
+	// MaxEntryBytes bounds a write's log entry: one that fits into no message to another replica would hold up its group for good.
+	MaxEntryBytes int
+	Logger        *slog.Logger
 }
 
 func (c *ManagerConfig) rememberUsec() (responses, clients uint64) {

@@ -62,6 +62,9 @@ func DefaultNodeConfig() NodeConfig {
 	}
 }
 
+// entryOverhead is more than an entry's message to another replica holds beside it: its place, the batch, a beat.
+const entryOverhead = 4 << 10
+
 // incarnationKey names the number of this server's starts in the WAL's small values.
 const incarnationKey = wal.MetaKey("incarnation")
 
@@ -226,6 +229,7 @@ func (n *Node) openReplicas() (err error) {
 	m := &Manager{
 		cfg: ManagerConfig{
 			ServerID: n.ServerID(), OpenParallel: n.cfg.OpenParallel, Logger: n.cfg.Logger,
+			MaxEntryBytes:     n.cfg.Peers.MaxMessageSize - entryOverhead,
 			RememberResponses: n.cfg.Tablet.RememberResponsesTTL, RememberClients: n.cfg.Tablet.RememberClientsTTL,
 		},
 		log:      n.log,

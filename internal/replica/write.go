@@ -234,6 +234,10 @@ func (r *Replica) propose(ctx context.Context, p *proposal, op *nyalav1.WriteOp)
 			err = status.Wrap(status.InvalidArgument, err, "tablet %s: encode the write", r.id)
 		}
 	}
+	if err == nil && len(payload) > r.m.cfg.MaxEntryBytes {
+		err = status.New(status.TooLarge, "tablet %s: the write's log entry has %d bytes, the most is %d, so that it fits into a message to the other replicas: send less at once, or raise --rpc_max_message_size on all servers",
+			r.id, len(payload), r.m.cfg.MaxEntryBytes)
+	}
 	if err == nil {
 		r.proposeEntry(ctx, p, wal.KindWrite, payload)
 		return
