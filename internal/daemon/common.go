@@ -33,6 +33,7 @@ type Common struct {
 	RPCBacklog             int
 	RPCLimits              RPCLimits
 	Memory                 memory.Config
+	InjectLogLatency       time.Duration
 
 	WebInterface           string
 	WebPort                int

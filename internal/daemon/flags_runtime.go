@@ -36,6 +36,8 @@ func (f *Flags) Change(name, text string) error {
 		return fmt.Errorf("unknown flag --%s%s", name, f.suggestion(name))
 	case !slices.Contains(fl.Tags, Runtime) || f.apply[fl.Name] == nil:
 		return fmt.Errorf("--%s: %w", fl.Name, ErrNotRuntime)
+	case slices.Contains(fl.Tags, Unsafe) && !f.unlockUnsafe:
+		return fmt.Errorf("--%s is unsafe: it is changed only in a daemon that was started with --unlock_unsafe_flags", fl.Name)
 	}
 	before := fl.get()
 	if err := fl.Set(text); err != nil {

@@ -77,6 +77,13 @@ func TestChange(t *testing.T) {
 	require.Equal(t, FromRuntime, f.byName["n"].Source)
 	require.ErrorContains(t, f.Change("n", "10"), "-1 to 9")
 	require.ErrorIs(t, f.Change("other", "1"), ErrNotRuntime)
+	risky := 0
+	f.Group("G").Int(&risky, "risky", "for tests", Tagged(Runtime, Unsafe))
+	f.OnChange("risky", func() error { return nil })
+	require.ErrorContains(t, f.Change("risky", "1"), "--unlock_unsafe_flags")
+	f.unlockUnsafe = true
+	require.NoError(t, f.Change("risky", "1"))
+	require.Equal(t, 1, risky)
 	require.ErrorContains(t, f.Change("otter", "1"), "did you mean --other")
 	refuse = errors.New("not now")
 	require.ErrorIs(t, f.Change("n", "4"), refuse)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/consensus"
@@ -15,6 +16,9 @@ import (
 	"github.com/nyaladb/nyala/internal/replica"
 	"github.com/nyaladb/nyala/internal/rpc"
 )
+
+// injectLatencyFlag may be changed while the daemon runs.
+const injectLatencyFlag = "log_inject_latency_ms_mean"
 
 // stepDownTimeout bounds the handing over of leaderships at a stop that was asked for.
 const stepDownTimeout = 5 * time.Second
@@ -57,6 +61,11 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 		}
 		return CantStart(err)
 	}
+	var latency atomic.Int64
+	delay := func() error { latency.Store(int64(c.InjectLogLatency)); return nil }
+	_ = delay() // which doesn't fail
+	node.WAL.InjectLatency = func() time.Duration { return time.Duration(latency.Load()) }
+	env.Flags.OnChange(injectLatencyFlag, delay)
 	n, err := replica.OpenNode(node)
 	if err != nil {
 		return CantStart(err)
@@ -165,6 +174,8 @@ func replicaSection(n *replica.Node) Section {
 func (c *Common) RegisterStorage(f *Flags, n *replica.NodeConfig) {
 	g := f.Group("Storage")
 	g.Int64(&n.WAL.ReservedBytes, "fs_wal_dir_reserved_bytes", "free space that the write-ahead log leaves on its disk; -1: 1 % of the disk", AtLeast(-1))
+	g.Duration(&c.InjectLogLatency, time.Millisecond, injectLatencyFlag, "how much longer each sync of the write-ahead log takes, as on a slow disk: for tests",
+		Tagged(Hidden, Unsafe, Runtime), Between(0, 60_000))
 	g.Int64(&n.WAL.CacheBytes, "log_cache_size_limit_bytes", "memory for recent log entries", Tagged(Advanced), AtLeast(1<<20))
 	g.Int64(&n.Tablet.CacheBytes, "block_cache_capacity_bytes", "memory for blocks of the store", AtLeast(1<<20))
 	g.Int64(&n.Tablet.MemtableBytes, "memtable_size_bytes", "row versions gathered in memory before they are written to a file", Tagged(Advanced), AtLeast(1<<20))

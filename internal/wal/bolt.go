@@ -55,7 +55,7 @@ func OpenBolt(cfg Config) (*Bolt, error) {
 // openLocked opens a file that is open and locked, and rewrites it if it is mostly empty and no shorter than shrink.
 func openLocked(cfg Config, log *slog.Logger, f *os.File, shrink int64) (*Bolt, error) {
 	s := &Bolt{file: &boltFile{
-		path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes,
+		path: cfg.Path, f: f, log: log, reserved: cfg.ReservedBytes, latency: cfg.InjectLatency,
 		growLeast: growLeast, trimReserve: trimReserve, shrinkLeast: shrink,
 	}}
 	if cfg.growBytes > 0 {
@@ -111,6 +111,7 @@ type boltFile struct {
 	db            *bbolt.DB
 	log           *slog.Logger
 	observeAppend func(float64)
+	latency       func() time.Duration // Config.InjectLatency; nil: none
 
 	growLeast, trimReserve int64
 
@@ -220,6 +221,11 @@ func (b *boltFile) commit(muts []mutation, t *tally, trim bool) error {
 		return err
 	}
 	b.observeAppend(float64(time.Since(begin).Microseconds()))
+	if b.latency != nil {
+		if d := b.latency(); d > 0 {
+			<-time.After(d)
+		}
+	}
 	if err := tx.Commit(); err != nil {
 		return b.afterError(err)
 	}

@@ -26,8 +26,10 @@ type Config struct {
 	ReservedBytes int64
 	// LockTimeout is how long OpenBolt waits for a process that is ending to let go of the file. 0: DefaultLockTimeout.
 	LockTimeout time.Duration
-	Logger      *slog.Logger          // nil: none
-	Registerer  prometheus.Registerer // nil: no metrics
+	// InjectLatency says how much longer each commit's sync is to take, as on a slow disk, for tests; nil: no longer.
+	InjectLatency func() time.Duration
+	Logger        *slog.Logger          // nil: none
+	Registerer    prometheus.Registerer // nil: no metrics
 
 	growBytes int64 // least growth of the file, and what is kept for deletions; 0: the constants of space.go
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,8 @@ func nameOf(id int64) string { return fmt.Sprintf("row %d of the load", id) }
 // load inserts rows of its own key range in small batches until stop is closed. It keeps book: acked are the ids whose
 // insert was acknowledged. A row error fails the test: an insert that was applied twice would say "already present".
 type load struct {
-	first, next int64 // ids [first, next) were acknowledged
+	first, next int64        // ids [first, next) were acknowledged
+	acked       atomic.Int64 // how many those are, for others to see while it runs
 }
 
 func (l *load) run(ctx context.Context, cl *client.Client, tbl *client.Table, stop <-chan struct{}) error {
@@ -51,6 +53,7 @@ func (l *load) run(ctx context.Context, cl *client.Client, tbl *client.Table, st
 			return fmt.Errorf("flush rows from %d: %d row errors, the first: %w", l.next, len(rowErrs), &rowErrs[0])
 		}
 		l.next += batch
+		l.acked.Add(batch)
 	}
 }
 
