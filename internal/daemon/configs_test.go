@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ func TestConfigs(t *testing.T) {
 			}
 			value, isCommented := inFile[info.Name]
 			switch {
-			case info.Group == "Configuration" || info.Source == FromFile:
+			case info.Group == "Configuration" || info.Source == FromFile || slices.Contains(info.Tags, Hidden):
 				require.False(t, isCommented, info.Name)
 			case info.Name == "webserver_advertised_addresses":
 				require.True(t, strings.HasSuffix(value, ":"+strconv.Itoa(d.WebPort)), value)
