@@ -26,6 +26,8 @@ type appendQueue struct {
 type pendingAppend struct {
 	real bool
 	seq  uint64
+	// last is the last entry of the append; 0: none.
+	last ident.Index
 	// responses go back to raft or out to others, held (vote requests) go out, once this is durable.
 	responses, held []*raftpb.Message
 	// promise is answered once this is durable.
@@ -61,6 +63,9 @@ func (g *group) append(m *raftpb.Message, held []*raftpb.Message, highest hybrid
 			if g.core.planted(mistakeVoteForgotten) {
 				a.HardState.Vote = new(uint64(0))
 			}
+		}
+		if n := len(ents); n > 0 {
+			p.last = ident.Index(ents[n-1].GetIndex())
 		}
 		p.seq = g.handOut(a)
 	}
@@ -102,6 +107,7 @@ func (g *group) releaseFirst() {
 	p := g.appends.pending[0]
 	g.appends.pending[0] = pendingAppend{}
 	g.appends.pending = g.appends.pending[1:]
+	g.lag.durable(g, p.last)
 	for _, m := range p.held {
 		if g.stillAsks(m) {
 			g.send(m)

@@ -24,6 +24,9 @@ type Config struct {
 	MaxMissedHeartbeats int
 	// PreElection asks whether an election could be won before a term is spent on it (raft_enable_pre_election).
 	PreElection bool
+	// PushCommit tells followers of a new commit index at once (raft_push_commit_index). Without it they learn of it with the next
+	// entries or the next heartbeat.
+	PushCommit bool
 	// BatchHeartbeats puts the heartbeats of all groups to one server together (enable_multi_raft_heartbeat_batcher). Without it
 	// each goes by itself.
 	BatchHeartbeats bool
@@ -88,6 +91,7 @@ func DefaultConfig() Config {
 		HeartbeatInterval:   500 * time.Millisecond,
 		MaxMissedHeartbeats: 3,
 		PreElection:         true,
+		PushCommit:          true,
 		BatchHeartbeats:     true,
 		HeartbeatBatch:      30,
 		Quiesce:             true,

@@ -3,6 +3,7 @@ package consensus
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
@@ -26,6 +27,9 @@ type Core struct {
 	active []*group
 	// dirty are the groups that events have touched since the last Take.
 	dirty []*group
+
+	// now is the time since the host's start at this turn, for measurements alone.
+	now time.Duration
 
 	outOfSpace bool
 	// retain is how many bytes of log a group keeps for members that lack them.
@@ -56,7 +60,10 @@ type CoreConfig struct {
 	// Quiesce lets groups with nothing to do rest; ServerLiveness lets what is known of servers decide when groups elect.
 	Quiesce, ServerLiveness bool
 	// Pairs are shared by the Cores of a server; nil: there is but one.
-	Pairs  *QuietPairs
+	Pairs *QuietPairs
+	// PushCommit tells followers of a new commit index at once, and not only with the next entries or heartbeat.
+	PushCommit bool
+	plants
 	Limits Limits
 }
 
@@ -190,6 +197,9 @@ func (c *Core) adopt(g *group) error {
 	c.touch(g)
 	return nil
 }
+
+// At says what time it is, as the time since the host's start. Only measurements go by it.
+func (c *Core) At(now time.Duration) { c.now = now }
 
 // StopGroup forgets a group; its waiting requests end with an error. Appends that were handed out may still become
 // durable; nothing waits for them any more.

@@ -24,7 +24,16 @@ var Mistakes = map[string]mistake{
 	"ForgetLeader left out":                  mistakeLeaderNotForgotten,
 	"a list loses one group":                 mistakeListLosesOne,
 	"who is back isn't brought up":           mistakeNotBroughtUp,
+	"a batch loses one group":                mistakeBatchLosesOne,
+	"a lost commit notice isn't made up for": mistakeNoticeNotResent,
+	"a proposal forwarded":                   mistakeForwards,
 }
 
 // Plant plants a mistake.
-func Plant(c *Core, m mistake) { c.mistakes |= m }
+func Plant(c *Core, m mistake) {
+	c.mistakes |= m
+	c.cfg.mistakes |= m
+}
+
+// PlantBatcher plants a mistake of batching.
+func PlantBatcher(b *HeartbeatBatcher, m mistake) { b.mistakes |= m }

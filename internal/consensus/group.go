@@ -58,6 +58,11 @@ type group struct {
 	votePromised hybridtime.Timestamp
 	voteTerm     ident.Term
 
+	outbox       outbox
+	followers    []follower // of a leader
+	acknowledged acknowledged
+	lag          commitLag
+
 	appends   appendQueue
 	applying  []*raftpb.Message // the Applies under way: what raft is to hear of each
 	foreign   int               // how many of them a node that was given up has handed on
@@ -146,7 +151,7 @@ func (g *group) raftConfig(cc CoreConfig, log startLog) *raft.Config {
 		PreVote:                   cc.PreElection,
 		ReadOnlyOption:            raft.ReadOnlySafe,
 		Logger:                    silentLogger{},
-		DisableProposalForwarding: true,
+		DisableProposalForwarding: !cc.planted(mistakeForwards),
 		StepDownOnRemoval:         true,
 	}
 }
@@ -223,6 +228,7 @@ func (g *group) settle() {
 			break
 		}
 	}
+	g.flush()
 	g.noteCloses()
 	g.publish()
 }
@@ -267,12 +273,14 @@ func (g *group) handleReady(rd raft.Ready) {
 		g.last = ident.Index(rd.Entries[len(rd.Entries)-1].GetIndex())
 	}
 	g.stamps.committed(g.commit)
+	g.lag.committed(g)
 	g.readsConfirmed(rd.ReadStates)
 	if isLeader := g.role == raft.StateLeader; wasLeader && (!isLeader || g.term != wasTerm) {
 		g.leadershipLost()
 	}
 	if wasTerm != g.term || wasLead != g.lead {
 		g.forgetAnswer()
+		g.newLeader()
 	}
 	if g.role == raft.StateLeader && (!wasLeader || g.term != wasTerm) {
 		g.leadershipWon(rd.Entries)
@@ -298,6 +306,7 @@ func (g *group) leadershipWon(ents []*raftpb.Entry) {
 	}
 	invariant.Check(g.ownFirst != 0, "tablet %s: leads term %d without a first entry", g.cfg.Tablet, g.term)
 	g.ledTerm = g.term
+	g.followers = nil
 	g.core.metrics.electionsWon.Inc()
 }
 
@@ -317,6 +326,7 @@ func (g *group) ready() bool {
 func (g *group) leadershipLost() {
 	g.failReads(g.notLeader)
 	g.closing.leadershipLost()
+	g.followers = nil
 	g.refusers = nil
 	g.transferEnded(nil)
 	if g.term == g.ledTerm {
@@ -383,6 +393,7 @@ func (g *group) tick() {
 	g.forgetRefused(1)
 	g.leftTick()
 	g.transferTick()
+	g.pushTick()
 	g.memberTick()
 	g.cutTick()
 	g.quietTick()

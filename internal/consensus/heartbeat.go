@@ -84,18 +84,23 @@ func (c *Core) Heartbeat(h Heartbeat) (ignored string) {
 func (g *group) sendHeartbeat(m *raftpb.Message) {
 	to := ident.ReplicaID(m.GetTo())
 	p := g.peer(to)
+	g.sends()
 	if p == nil {
 		return // not in the config that this replica knows: as good as lost
 	}
 	h := Heartbeat{Tablet: g.id, From: g.cfg.Replica, To: to, Term: ident.Term(m.GetTerm())}
 	if m.GetType() == raftpb.MsgHeartbeatResp {
-		h.Answer, h.Commit, h.Sent = true, g.commit, g.heartbeatSent
+		h.Answer, h.Commit, h.Sent = true, g.tellCommitted(), g.heartbeatSent
+		g.heartbeatSent = 0
 	} else {
 		// Followers may cut their logs behind what every member holds, which only the leader knows.
 		h.Commit, h.Held = ident.Index(m.GetCommit()), g.computeHeld()
+		if g.core.planted(mistakeNoticeNotResent) {
+			h.Commit = min(h.Commit, g.follower(to).known)
+		}
 		g.core.metrics.noOpHeartbeats.Inc()
 	}
-	g.core.metrics.sent(m.GetType())
+	g.core.metrics.sent(m)
 	g.core.out.Heartbeats = append(g.core.out.Heartbeats, OutgoingHeartbeat{
 		To: ident.ServerID(p.GetServerId()), Address: p.GetAddress(), Heartbeat: h,
 	})

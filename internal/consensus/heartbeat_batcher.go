@@ -17,6 +17,8 @@ type HeartbeatBatcher struct {
 	epoch uint64 // of the next numbering
 	peers map[ident.ServerID]*heartbeatPeer
 	order []*heartbeatPeer // the same, in a fixed order
+
+	plants
 }
 
 // BatcherConfig says when batches leave.
@@ -174,6 +176,9 @@ func (p *heartbeatPeer) addAnswer(now time.Duration, h Heartbeat) {
 func (b *HeartbeatBatcher) leave(now time.Duration, p *heartbeatPeer) HeartbeatBatch {
 	if p.given.worn(now) {
 		p.given = numbering{epoch: b.nextEpoch(), looked: now}
+	}
+	if n := len(p.waiting); n > 1 && b.planted(mistakeBatchLosesOne) {
+		p.waiting = p.waiting[:n-1]
 	}
 	m := &nyalav1.Heartbeats{Epoch: p.given.epoch, Sent: int64(now)}
 	p.given.write(m, p.waiting, p.answers)

@@ -139,16 +139,43 @@ func (b *heartbeats) receive(from ident.ServerID, m *nyalav1.Heartbeats) {
 	h.metrics.heartbeatsLost.Add(float64(total - len(hs)))
 	byWorker := make(map[*worker][]Heartbeat, len(h.workers))
 	for _, hb := range hs {
-		if n := h.findID(hb.Tablet); n != nil && n.view.Load() != nil {
+		if n, ignored := b.addressee(from, &hb); ignored == "" {
 			byWorker[n.worker] = append(byWorker[n.worker], hb)
 		} else {
-			h.metrics.ignored[ignoredNoGroup].Inc()
+			h.metrics.ignored[ignored].Inc()
 		}
 	}
 	for w, hs := range byWorker {
 		if !w.box.heartbeats(hs) {
 			h.metrics.ignored[ignoredQueueFull].Add(float64(len(hs)))
 		}
+	}
+}
+
+// addressee finds the replica that a heartbeat is for. A leader whose follower isn't here is told so.
+func (b *heartbeats) addressee(from ident.ServerID, hb *Heartbeat) (n *handle, ignored string) {
+	h := b.host
+	if n = h.findID(hb.Tablet); n == nil {
+		if !hb.Answer && h.opened.Load() {
+			b.strange(from, hb, nil)
+		}
+		return nil, ignoredNoGroup
+	}
+	view := n.view.Load()
+	switch {
+	case view == nil:
+		return nil, ignoredNoGroup
+	case hb.To == n.replica:
+		return n, ""
+	case !hb.Answer:
+		b.strange(from, hb, view.p.Load())
+	}
+	return nil, ignoredWrongReplica
+}
+
+func (b *heartbeats) strange(from ident.ServerID, hb *Heartbeat, s *GroupStatus) {
+	if m, err := hb.Message(); err == nil {
+		b.host.answerStranger(from, m, s)
 	}
 }
 

@@ -97,6 +97,7 @@ func NewHost(cfg Config, deps Deps) (*Host, error) {
 		Quiesce:        cfg.Quiesce,
 		ServerLiveness: cfg.ServerLiveness,
 		Pairs:          NewQuietPairs(),
+		PushCommit:     cfg.PushCommit,
 		Limits:         cfg.Limits,
 	}
 	h.servers.s = NewServers(ServersConfig{Self: cfg.ServerID, HeartbeatTicks: h.coreCfg.HeartbeatTicks, SilentTicks: h.coreCfg.ElectionTicks})

@@ -16,12 +16,15 @@ type metrics struct {
 
 	messagesSent     map[raftpb.MessageType]prometheus.Counter
 	messagesOther    prometheus.Counter
+	messagesNotice   prometheus.Counter
+	messagesProbe    prometheus.Counter
 	noOpHeartbeats   prometheus.Counter
 	heartbeatBatches prometheus.Counter
 	heartbeatBytes   prometheus.Counter
 	heartbeatGroups  prometheus.Histogram
 	heartbeatTrip    prometheus.Histogram
 	heartbeatsLost   prometheus.Counter
+	commitLag        prometheus.Histogram
 	messagesReceived prometheus.Counter
 	ignored          map[string]prometheus.Counter
 	unreachable      prometheus.Counter
@@ -118,6 +121,8 @@ func makeMetrics() *metrics {
 	for t, kind := range messageKinds {
 		m.messagesSent[t] = sent.WithLabelValues(kind)
 	}
+	m.messagesNotice = sent.WithLabelValues("commit_notice")
+	m.messagesProbe = sent.WithLabelValues("append_probe")
 	m.messagesOther = sent.WithLabelValues("closed_timestamp")
 	m.messagesRefused = sent.WithLabelValues("entry_refused")
 	// Kudu's names where Kudu has the thing.
@@ -133,6 +138,8 @@ func makeMetrics() *metrics {
 	for _, kind := range serverMessageKinds {
 		m.messagesServer[kind] = sent.WithLabelValues(kind)
 	}
+	m.commitLag = m.duration("raft_follower_commit_lag_seconds",
+		"At a follower, time from when an entry was durable here until it was known here to be committed; 0 where that was known first.")
 	m.messagesReceived = m.counter("raft_server_messages_received_total", "Messages of groups received from other servers.")
 	ignored := m.counters("raft_messages_ignored_total", "Messages received and left alone.", "reason")
 	for _, r := range ignoredReasons {
@@ -222,8 +229,10 @@ func (m *metrics) duration(name, help string) prometheus.Histogram {
 	return h
 }
 
-func (m *metrics) sent(t raftpb.MessageType) {
-	if c := m.messagesSent[t]; c != nil {
+func (m *metrics) sent(rm *raftpb.Message) {
+	if t := rm.GetType(); t == raftpb.MsgApp && len(rm.GetEntries()) == 0 {
+		m.messagesProbe.Inc()
+	} else if c := m.messagesSent[t]; c != nil {
 		c.Inc()
 	}
 }

@@ -19,6 +19,9 @@ const (
 	mistakeCutsCounted
 	mistakeCutsInherited
 	mistakeAsksFirst
+	mistakeBatchLosesOne
+	mistakeNoticeNotResent
+	mistakeForwards
 	mistakeLearnerVotes
 	mistakeConfigBeforeRestart
 	mistakeChangeBeforeOwnTerm

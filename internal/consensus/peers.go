@@ -60,7 +60,7 @@ func (h *Host) receive(from ident.ServerID, m *nyalav1.GroupMessage, logFull boo
 	if h.answerStranger(from, m, s); ident.ReplicaID(m.GetTo()) != n.replica {
 		return ignoredWrongReplica
 	}
-	data := false
+	_, data := m.GetKind().(*nyalav1.GroupMessage_CommitNotice)
 	if r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft); ok {
 		t, ok := raftType(r.Raft)
 		if !ok {

@@ -49,6 +49,8 @@ func (g *group) runProposals() bool {
 // refusesProposals says why this replica takes no proposal now, if so.
 func (g *group) refusesProposals() error {
 	switch {
+	case g.role == raft.StateFollower && g.lead != 0 && g.core.planted(mistakeForwards):
+		return nil
 	case g.role != raft.StateLeader:
 		return g.notLeader()
 	case !g.ready():

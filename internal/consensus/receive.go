@@ -40,12 +40,18 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 	switch k := m.GetKind().(type) {
 	case *nyalav1.GroupMessage_Raft:
 		rm, err := decodeRaft(k.Raft, m.GetFrom(), m.GetTo())
+		if t, _ := raftType(k.Raft); t == raftpb.MsgProp && g.core.planted(mistakeForwards) {
+			rm = new(raftpb.Message)
+			err = proto.Unmarshal(k.Raft, rm)
+		}
 		if err != nil {
 			return ignoredMalformed
 		}
 		return g.receiveRaft(rm, aside{
 			promised: hybridtime.Timestamp(m.GetPromised()), held: ident.Index(m.GetHeld()), known: ident.Index(m.GetKnownCommit()),
 		})
+	case *nyalav1.GroupMessage_CommitNotice:
+		return g.receiveNotice(from, k.CommitNotice)
 	case *nyalav1.GroupMessage_CloseRequest:
 		g.receiveCloseRequest(from, k.CloseRequest)
 	case *nyalav1.GroupMessage_ClosePromise:
@@ -95,6 +101,7 @@ type aside struct {
 	promised hybridtime.Timestamp // in a vote answer
 	held     ident.Index          // in a heartbeat: what every member's log holds
 	known    ident.Index          // in an answer: what its sender knows to be committed
+	notice   bool                 // an append without entries that wants no answer
 }
 
 func (g *group) receiveRaft(m *raftpb.Message, with aside) (ignored string) {
@@ -113,10 +120,14 @@ func (g *group) receiveRaft(m *raftpb.Message, with aside) (ignored string) {
 	case raftpb.MsgApp:
 		g.heard(m)
 		g.refuseAhead(m)
+		g.acknowledged.wanted = g.acknowledged.wanted || !with.notice
 	case raftpb.MsgAppResp:
 		if g.saysTermAlone(m) {
 			return ""
 		}
+		g.answered(m, with.known)
+	case raftpb.MsgHeartbeatResp:
+		g.answered(m, with.known)
 	case raftpb.MsgHeartbeat:
 		g.heard(m)
 		g.heldByAll = max(g.heldByAll, with.held)
@@ -150,6 +161,7 @@ func (g *group) saysTermAlone(m *raftpb.Message) bool {
 // any other does. A replica whose log goes on behind the commit index leaves it be: the leader would take up from there, which may
 // be before the beginning of its own log, while asked it finds where the logs meet.
 func (g *group) tellCommit(m *raftpb.Message) {
+	g.acknowledged.wanted = true
 	_ = g.step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: m.From, To: m.To, Term: m.Term, Index: new(uint64(0)), LogTerm: new(uint64(0)), Commit: new(uint64(0))})
 }
 
@@ -196,16 +208,26 @@ func (g *group) promisedByQuorum() hybridtime.Timestamp {
 
 // send puts a raft message on its way to another replica.
 func (g *group) send(m *raftpb.Message) {
+	if t := m.GetType(); (t == raftpb.MsgHeartbeat || t == raftpb.MsgHeartbeatResp) && len(m.GetContext()) == 0 {
+		if t == raftpb.MsgHeartbeatResp || !g.heartbeatLater(ident.ReplicaID(m.GetTo())) {
+			g.sendHeartbeat(m)
+		}
+		return
+	}
 	gm := &nyalav1.GroupMessage{}
 	ch := Control
 	g.sends()
 	switch m.GetType() {
 	case raftpb.MsgApp:
-		if ch = Data; g.holdBack(m) {
+		if !g.holdBack(m) {
+			g.sendAppend(m)
+		}
+		return
+	case raftpb.MsgAppResp:
+		if ch = Data; !m.GetReject() && m.GetIndex() != 0 { // without an index it shows its term alone
+			g.sendAck(m)
 			return
 		}
-	case raftpb.MsgAppResp:
-		ch = Data
 	case raftpb.MsgPreVoteResp:
 		g.core.elections.answered(g, m)
 	case raftpb.MsgVoteResp:
@@ -214,19 +236,19 @@ func (g *group) send(m *raftpb.Message) {
 		if g.core.planted(mistakePromiseNotInVote) {
 			gm.Promised = 0
 		}
-	case raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp:
-		if len(m.GetContext()) == 0 {
-			g.sendHeartbeat(m)
-			return
-		}
 	default:
 	}
+	g.sendRaft(ch, m, gm)
+}
+
+// sendRaft puts a message in raft's own form on its way.
+func (g *group) sendRaft(ch Channel, m *raftpb.Message, gm *nyalav1.GroupMessage) {
 	b, err := proto.Marshal(m)
 	if err != nil {
 		g.fail(fmt.Errorf("encode %s to replica %d: %w", m.GetType(), m.GetTo(), err))
 		return
 	}
-	g.core.metrics.sent(m.GetType())
+	g.core.metrics.sent(m)
 	gm.Kind = &nyalav1.GroupMessage_Raft{Raft: b}
 	g.sendOn(ch, ident.ReplicaID(m.GetTo()), gm)
 }

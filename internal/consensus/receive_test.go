@@ -26,7 +26,7 @@ func newTestCore(t testing.TB) (*Core, *View, ident.TabletID) {
 	if err := log.Commit(&b); err != nil {
 		t.Fatal(err)
 	}
-	c := NewCore(CoreConfig{HeartbeatTicks: 2, ElectionTicks: 6, PreElection: true}, newTestClock())
+	c := NewCore(CoreConfig{HeartbeatTicks: 2, ElectionTicks: 6, PreElection: true, PushCommit: true}, newTestClock())
 	cfg := &nyalav1.RaftConfig{}
 	for _, s := range []string{"a", "b", "c"} {
 		cfg.Peers = append(cfg.Peers, &nyalav1.Peer{ReplicaId: uint64(len(cfg.Peers) + 1), ServerId: s, Address: s})

@@ -260,6 +260,9 @@ func (c *checker) message(s *simServer, o consensus.Outgoing) {
 	if cl := m.GetClosed(); cl != nil {
 		c.closed(t, closedFact{hybridtime.Timestamp(cl.GetTimestamp()), ident.Index(cl.GetIndex()), ident.Term(cl.GetTerm())})
 	}
+	if n := m.GetCommitNotice(); n != nil && g.leaders[ident.Term(n.GetTerm())] != 0 && g.leaders[ident.Term(n.GetTerm())] != from {
+		c.failf("server %d: replica %d speaks as leader of term %d", s.id, from, n.GetTerm())
+	}
 	if m.GetRaft() == nil || c.onlyWhole {
 		return
 	}
@@ -331,6 +334,9 @@ func describe(m *nyalav1.GroupMessage) string {
 	t := ident.TabletID(ident.FromBytes([16]byte(m.GetTabletId())))
 	at := func(v uint64) string { return fmt.Sprintf("at %.6f", float64(hybridtime.Timestamp(v).Micros())/1e6) }
 	switch k := m.GetKind().(type) {
+	case *nyalav1.GroupMessage_CommitNotice:
+		n := k.CommitNotice
+		return fmt.Sprintf("%s CommitNotice term %d log %d.%d commit %d", short(t), n.GetTerm(), n.GetLogTerm(), n.GetIndex(), n.GetCommit())
 	case *nyalav1.GroupMessage_CloseRequest:
 		return fmt.Sprintf("%s CloseRequest term %d %s", short(t), k.CloseRequest.GetTerm(), at(k.CloseRequest.GetTimestamp()))
 	case *nyalav1.GroupMessage_ClosePromise:

@@ -67,6 +67,7 @@ func runMistake(name string, seed uint64, whole bool) (fault string) {
 	}()
 	w := newWorld(optionsOf(seed))
 	w.check.onlyWhole = whole
+	w.plantBatcher = func(b *consensus.HeartbeatBatcher) { consensus.PlantBatcher(b, consensus.Mistakes[name]) }
 	w.plant = func(c *consensus.Core) { consensus.Plant(c, consensus.Mistakes[name]) }
 	w.run()
 	return w.check.fault

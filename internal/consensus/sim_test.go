@@ -34,6 +34,7 @@ func optionsOf(seed uint64) worldOptions {
 		o.noPreVote = true
 	}
 	o.clocks = seed/16%4 == 0
+	o.noPush = seed%6 == 5
 	o.batched = seed%4 != 1
 	o.quiet = seed%3 == 0
 	return o
@@ -220,6 +221,7 @@ func (w *world) heal() {
 			w.check.failf("%s: replicas don't converge after everything healed (leader s%d)", t, leader.id)
 			return
 		}
+		w.lastNoticeLost(t)
 		for _, s := range w.servers {
 			w.expect(s, "close", t, s.clock.wall())
 		}
@@ -233,9 +235,31 @@ func (w *world) heal() {
 	if fenced != nil {
 		w.fence(fenced, false)
 	}
+	w.staysCalm()
 	if w.opts.quiet {
 		w.restAll()
 	}
+}
+
+// staysCalm lets four election timeouts pass with nothing to do: nobody stands for election where every leader is heard.
+func (w *world) staysCalm() {
+	terms := map[ident.TabletID]ident.Term{}
+	look := func(then func(t ident.TabletID, term ident.Term)) {
+		for _, t := range w.tablets {
+			for _, s := range w.servers {
+				if st := s.views[t].Status(); st.Role == nyalav1.Role_ROLE_LEADER {
+					then(t, st.Term)
+				}
+			}
+		}
+	}
+	look(func(t ident.TabletID, term ident.Term) { terms[t] = max(terms[t], term) })
+	w.settle(24, func() bool { return false })
+	look(func(t ident.TabletID, term ident.Term) {
+		if term > terms[t] {
+			w.check.failf("%s: term %d is won though the leader of term %d is heard by all", t, term, terms[t])
+		}
+	})
 }
 
 // fence tells a server that its clock is fenced, or no more.

@@ -33,13 +33,16 @@ type world struct {
 	noData  map[[2]int]bool // one way, the data channel alone
 	now     time.Duration
 	check   *checker
-	calm    bool // the liveness phase: nothing goes wrong any more
-	orderly bool // for a while nothing new goes wrong
-	next    int  // of tickets and payloads
+	lose    func(*nyalav1.GroupMessage) bool // unless nil: what is lost whatever happens
+	calm    bool                             // the liveness phase: nothing goes wrong any more
+	orderly bool                             // for a while nothing new goes wrong
+	next    int                              // of tickets and payloads
 	pending map[int]*asked
 	epochs  uint64 // of the batchers so far
 	trace   *trace
 	plant   func(*consensus.Core)
+	// plantBatcher, unless nil, plants a mistake in each batcher.
+	plantBatcher func(*consensus.HeartbeatBatcher)
 	// onSend and onAnswer, unless nil, see what leaves and what is answered.
 	onSend   func(*nyalav1.GroupMessage)
 	onAnswer func(consensus.Done)
@@ -55,6 +58,8 @@ type worldOptions struct {
 	clocks    bool // clocks step far and often, and are judged
 	batched   bool // heartbeats go in batches
 	quiet     bool // servers send beats, groups with nothing to do rest
+	noPush    bool // commit indexes aren't pushed
+	usual     bool // the limits of production; otherwise low ones
 	steps     int
 }
 
@@ -192,15 +197,22 @@ func (w *world) boot(s *simServer) {
 		s.clock.mark = decodeMark(s.log.Meta(consensus.MetaClockMark))
 		s.clock.promise = decodeMark(s.log.Meta(consensus.MetaPromiseMark))
 	}
+	limits := consensus.Limits{MaxMessageBytes: 64, MaxInflightBytes: 512, MaxInflightMessages: 4, MaxApplyingBytes: 256, MaxUncommittedBytes: 4 << 10, MinCutEntries: 3}
+	if w.opts.usual {
+		limits = consensus.Limits{}
+	}
 	s.core = consensus.NewCore(consensus.CoreConfig{
-		HeartbeatTicks: 2, ElectionTicks: 6, PreElection: !w.opts.noPreVote,
+		HeartbeatTicks: 2, ElectionTicks: 6, PreElection: !w.opts.noPreVote, PushCommit: !w.opts.noPush,
 		Quiesce: w.opts.quiet, ServerLiveness: w.opts.quiet, Pairs: w.meet(s),
-		Limits: consensus.Limits{MaxMessageBytes: 64, MaxInflightBytes: 512, MaxInflightMessages: 4, MaxApplyingBytes: 256, MaxUncommittedBytes: 4 << 10, MinCutEntries: 3},
+		Limits: limits,
 	}, s.clock)
 	if w.plant != nil {
 		w.plant(s.core)
 	}
 	s.batcher = w.newBatcher()
+	if w.plantBatcher != nil {
+		w.plantBatcher(s.batcher)
+	}
 	s.up, s.noSpace, s.logDead = true, false, false
 	s.views = map[ident.TabletID]*consensus.View{}
 	s.appends, s.applies = nil, nil
@@ -290,7 +302,7 @@ func (w *world) transmit(s *simServer, m consensus.Outgoing) {
 	if err != nil {
 		invariant.Check(false, "%v", err)
 	}
-	if w.lost(s.id, to, m.Channel) || !w.calm && !w.orderly && w.rng.IntN(100) < 3 {
+	if w.lose != nil && w.lose(m.Message) || w.lost(s.id, to, m.Channel) || !w.calm && !w.orderly && w.rng.IntN(100) < 3 {
 		if hs := m.Message.GetHeartbeats(); hs != nil {
 			if w.rng.IntN(3) == 0 {
 				s.batcher.Lost(m.To, hs)

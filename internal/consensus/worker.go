@@ -59,6 +59,7 @@ func (w *worker) run(ctx context.Context) error {
 // requests, and time last, so that a leader's word that has arrived counts before the election timer does.
 func (w *worker) step(m *mail) {
 	c := w.core
+	c.At(w.host.heartbeats.now())
 	for _, a := range m.appended {
 		c.Appended(a.tablet, a.seq)
 	}

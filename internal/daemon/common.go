@@ -47,6 +47,8 @@ type Common struct {
 	HeartbeatInterval   time.Duration
 	MaxMissedHeartbeats float64
 	PreElection         bool
+	// PushCommitIndex tells followers of a new commit index at once.
+	PushCommitIndex bool
 	// HeartbeatBatcher, HeartbeatWindow and HeartbeatBatch say how heartbeats to one server are put together.
 	HeartbeatBatcher   bool
 	HeartbeatWindow    time.Duration
@@ -81,6 +83,7 @@ func DefaultCommon(d Defaults) Common {
 		HeartbeatInterval:      500 * time.Millisecond,
 		MaxMissedHeartbeats:    3,
 		PreElection:            true,
+		PushCommitIndex:        true,
 		HeartbeatBatcher:       true,
 		HeartbeatWindow:        100 * time.Millisecond,
 		HeartbeatBatch:         30,
@@ -134,6 +137,8 @@ func (c *Common) Register(f *Flags) {
 	g.Bool(&c.PreElection, "raft_enable_pre_election", "ask whether an election could be won before one is begun, so that a server that was cut off unseats nobody",
 		Tagged(Advanced))
 
+	g.Bool(&c.PushCommitIndex, "raft_push_commit_index", "tell followers of a new commit index at once; without it they learn of it with the next entries or heartbeat",
+		Tagged(Advanced))
 	g.Bool(&c.HeartbeatBatcher, "enable_multi_raft_heartbeat_batcher", "send the heartbeats of all tablets to one server in batches; without it each goes by itself",
 		Tagged(Advanced))
 	g.Duration(&c.HeartbeatWindow, time.Millisecond, "multi_raft_heartbeat_window_ms", "how long a heartbeat waits for others to the same server; at most half of raft_heartbeat_interval_ms, to which the default is lowered",

@@ -128,6 +128,7 @@ func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kin
 	n.Consensus.HeartbeatInterval = c.HeartbeatInterval
 	n.Consensus.MaxMissedHeartbeats = int(c.MaxMissedHeartbeats)
 	n.Consensus.PreElection = c.PreElection
+	n.Consensus.PushCommit = c.PushCommitIndex
 	n.Consensus.BatchHeartbeats, n.Consensus.HeartbeatWindow, n.Consensus.HeartbeatBatch = c.HeartbeatBatcher, c.HeartbeatWindow, c.HeartbeatBatch
 	n.Consensus.Quiesce, n.Consensus.ServerLiveness = c.QuiesceIdleTablets, c.ServerLiveness
 	n.StepDownTimeout = stepDownTimeout
