@@ -25,10 +25,12 @@ type catalog struct {
 	byName    map[string]*table // those that aren't deleted
 	byRequest map[string]*table // those whose creation had a request id, deleted ones too
 	tablets   map[ident.TabletID]*tabletInfo
-	// purgeable are deleted tables that no server holds anything of.
+	// purgeable are deleted tables, and tables with dropped tablets, that no server holds anything of.
 	purgeable map[*table]struct{}
 	// made are tables whose replicas have all been seen and that aren't marked so yet.
 	made map[*table]struct{}
+	// applied are altered tables of whose latest schema clients aren't told yet, although all tablets have it.
+	applied map[*table]struct{}
 }
 
 // lockDDL waits for the turn to change the catalog.
@@ -48,17 +50,7 @@ type table struct {
 	id      ident.TableID
 	meta    *nyalav1.CatalogTable
 	tablets []*tabletInfo // in the order of their partitions
-	// removals counts the replicas of a deleted table that are known to be gone, held those of a new one that were reported.
-	removals, held int
-}
-
-// numReplicas counts the replicas of all tablets.
-func (t *table) numReplicas() int {
-	n := 0
-	for _, ti := range t.tablets {
-		n += len(ti.meta.GetConfig().GetPeers())
-	}
-	return n
+	dropped []*tabletInfo // of dropped ranges, until no server holds a replica
 }
 
 func (t *table) deleted() bool {
@@ -87,6 +79,17 @@ type tabletInfo struct {
 	removedFrom map[ident.ServerID]struct{}
 	// heldBy are the servers that have reported their replica, until all of the table's have been.
 	heldBy map[ident.ServerID]struct{}
+	// schemaVersion is the latest that a replica is known to have applied, if any is known.
+	schemaVersion uint32
+	schemaKnown   bool
+}
+
+// deleted says whether the tablet is to go, with its table or with its range.
+func (ti *tabletInfo) deleted() bool { return ti.meta.GetDeleted() || ti.table.deleted() }
+
+// removed says whether no server holds a replica of a deleted tablet any more.
+func (ti *tabletInfo) removed() bool {
+	return len(ti.removedFrom) == len(ti.meta.GetConfig().GetPeers())
 }
 
 func newCatalog() *catalog {
@@ -104,6 +107,7 @@ func (c *catalog) clearLocked() {
 	c.tablets = map[ident.TabletID]*tabletInfo{}
 	c.purgeable = map[*table]struct{}{}
 	c.made = map[*table]struct{}{}
+	c.applied = map[*table]struct{}{}
 }
 
 // putTableLocked adds a table or replaces its metadata.
@@ -126,12 +130,27 @@ func (c *catalog) putTableLocked(id ident.TableID, meta *nyalav1.CatalogTable) *
 }
 
 // putTabletLocked adds a tablet to its table, which must be there. sortTabletsLocked has to follow.
-func (c *catalog) putTabletLocked(id ident.TabletID, meta *nyalav1.CatalogTablet) {
+func (c *catalog) putTabletLocked(id ident.TabletID, meta *nyalav1.CatalogTablet) *tabletInfo {
 	t := c.tables[ident.TableID(meta.GetTableId())]
 	ti := &tabletInfo{id: id, table: t, meta: meta}
 	c.tablets[id] = ti
-	t.tablets = append(t.tablets, ti)
+	if meta.GetDeleted() {
+		t.dropped = append(t.dropped, ti)
+	} else {
+		t.tablets = append(t.tablets, ti)
+	}
+	return ti
 }
+
+// drop moves a tablet to the dropped ones, with its new metadata.
+func (t *table) drop(ti *tabletInfo, meta *nyalav1.CatalogTablet) {
+	ti.meta = meta
+	t.tablets = slices.DeleteFunc(slices.Clone(t.tablets), func(o *tabletInfo) bool { return o == ti })
+	t.dropped = append(t.dropped, ti)
+}
+
+// all are the table's tablets, dropped ones too.
+func (t *table) all() []*tabletInfo { return slices.Concat(t.tablets, t.dropped) }
 
 func (t *table) sortTablets() {
 	slices.SortFunc(t.tablets, func(a, b *tabletInfo) int {
@@ -147,11 +166,12 @@ func (c *catalog) removeTableLocked(t *table) {
 	if id := string(t.meta.GetRequestId()); c.byRequest[id] == t {
 		delete(c.byRequest, id)
 	}
-	for _, ti := range t.tablets {
+	for _, ti := range t.all() {
 		delete(c.tablets, ti.id)
 	}
 	delete(c.purgeable, t)
 	delete(c.made, t)
+	delete(c.applied, t)
 }
 
 // takeOverLocked replaces what the tablet holds by what was read anew; what servers have reported stays.
@@ -159,10 +179,11 @@ func (c *catalog) takeOverLocked(fresh *catalog, term ident.Term) {
 	for id, old := range c.tablets {
 		if ti := fresh.tablets[id]; ti != nil {
 			ti.leader, ti.leaderTerm = old.leader, old.leaderTerm
+			ti.schemaVersion, ti.schemaKnown = old.schemaVersion, old.schemaKnown
 		}
 	}
 	c.tables, c.byName, c.byRequest, c.tablets, c.purgeable = fresh.tables, fresh.byName, fresh.byRequest, fresh.tablets, fresh.purgeable
-	c.made = fresh.made
+	c.made, c.applied = fresh.made, fresh.applied
 	c.term, c.doubtful = term, false
 }
 

@@ -180,7 +180,7 @@ func TestDoubtfulWrite(t *testing.T) {
 	r := newRig(t, 1)
 	m := r.master.m
 	req := tableRequest("t", 2, 1)
-	s, ps, err := tableSchema(req)
+	s, ps, _, err := tableSchema(req)
 	require.NoError(t, err)
 	id := ident.New()
 	rows := []catalogRow{{kind: entryTable, id: id, metadata: &nyalav1.CatalogTable{

@@ -27,7 +27,7 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	if n := len(req.GetRequestId()); n != 0 && n != requestIDBytes {
 		return nil, status.New(status.InvalidArgument, "the request id has %d bytes, want %d or none", n, requestIDBytes)
 	}
-	s, ps, err := tableSchema(req)
+	s, ps, ranges, err := tableSchema(req)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,7 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	if err != nil {
 		return nil, err
 	}
-	if n := ps.NumPartitions(); n > uint64(m.cfg.TabletsPerTable) {
+	if n := ps.NumPartitionsOf(ranges); n > uint64(m.cfg.TabletsPerTable) {
 		return nil, status.New(status.InvalidArgument, "table %q would have %d tablets, the most is %d (--max_create_tablets_per_table)",
 			req.GetName(), n, m.cfg.TabletsPerTable)
 	}
@@ -43,9 +43,12 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 		Name: req.GetName(), Schema: s.ToProto(), PartitionSchema: ps.ToProto(), NumReplicas: uint32(replicas),
 		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_PRESENT, RequestId: req.GetRequestId(), CreatedUsec: time.Now().UnixMicro(),
 	}
-	if n := proto.Size(meta); n > schema.MaxCellSize {
-		return nil, status.New(status.InvalidArgument, "table %q: its description takes %d bytes, the most is %d: fewer columns, or shorter names and comments",
-			req.GetName(), n, schema.MaxCellSize)
+	if err := checkSize(meta); err != nil {
+		return nil, err
+	}
+	partitions, err := ps.PartitionsOf(ranges)
+	if err != nil {
+		return nil, err
 	}
 
 	if err := m.catalog.lockDDL(ctx); err != nil {
@@ -62,7 +65,7 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	if len(candidates) < replicas {
 		return nil, tooFewServers(len(candidates), replicas)
 	}
-	tableID, partitions := ident.TableID(ident.New()), ps.Partitions()
+	tableID := ident.TableID(ident.New())
 	rows := []catalogRow{{kind: entryTable, id: string(tableID), metadata: meta}}
 	configs := place(candidates, len(partitions), replicas)
 	for i, p := range partitions {
@@ -117,7 +120,7 @@ func (m *Master) candidates(now time.Time) []candidate {
 	m.catalog.mu.RLock()
 	defer m.catalog.mu.RUnlock()
 	for _, ti := range m.catalog.tablets {
-		if ti.table.deleted() {
+		if ti.deleted() {
 			continue
 		}
 		for i, p := range ti.meta.GetConfig().GetPeers() {
@@ -174,34 +177,17 @@ func (m *Master) replicationFactor(asked uint32) (int, error) {
 }
 
 // tableSchema checks what a new table is to look like and gives its columns their ids.
-func tableSchema(req *nyalav1.CreateTableRequest) (*schema.Schema, *schema.PartitionSchema, error) {
+func tableSchema(req *nyalav1.CreateTableRequest) (*schema.Schema, *schema.PartitionSchema, []schema.RangeWithHash, error) {
 	columns, err := schema.ColumnsFromProto(req.GetSchema().GetColumns())
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	s, err := schema.NewTable(columns)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	ps := &schema.PartitionSchema{}
-	for _, c := range s.Columns()[:s.NumKeyColumns()] {
-		ps.Range = append(ps.Range, c.ID)
-	}
-	for _, h := range req.GetHash() {
-		d := schema.HashDimension{Buckets: h.GetNumBuckets(), Seed: h.GetSeed()}
-		for _, name := range h.GetColumns() {
-			i := s.IndexOf(name)
-			if i < 0 {
-				return nil, nil, status.New(status.InvalidArgument, "hash partitioning names column %q, which the table doesn't have", name)
-			}
-			d.Columns = append(d.Columns, s.Column(i).ID)
-		}
-		ps.Hash = append(ps.Hash, d)
-	}
-	if err := ps.Validate(s); err != nil {
-		return nil, nil, err
-	}
-	return s, ps, nil
+	ps, ranges, err := partitionSchema(s, req)
+	return s, ps, ranges, err
 }
 
 func (m *Master) deleteTable(ctx context.Context, req *nyalav1.DeleteTableRequest) (*nyalav1.DeleteTableResponse, error) {
@@ -218,10 +204,8 @@ func (m *Master) deleteTable(ctx context.Context, req *nyalav1.DeleteTableReques
 	if err != nil {
 		return nil, err
 	}
-	meta := &nyalav1.CatalogTable{
-		Name: t.meta.GetName(), Schema: t.meta.GetSchema(), PartitionSchema: t.meta.GetPartitionSchema(), NumReplicas: t.meta.GetNumReplicas(),
-		State: nyalav1.CatalogTableState_CATALOG_TABLE_STATE_DELETED, RequestId: t.meta.GetRequestId(), CreatedUsec: t.meta.GetCreatedUsec(),
-	}
+	meta := proto.CloneOf(t.meta)
+	meta.State = nyalav1.CatalogTableState_CATALOG_TABLE_STATE_DELETED
 	if err := m.change(ctx, []catalogRow{{kind: entryTable, id: string(t.id), metadata: meta}}); err != nil {
 		return nil, err
 	}

@@ -38,12 +38,14 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 		switch {
 		case ti == nil:
 			unknown = append(unknown, id)
-		case ti.table.deleted():
+		case ti.deleted():
 			m.servers.tell(ts.id, id, false)
 		default:
 			m.heldLocked(ti, ts.id)
 			if s.GetState() == nyalav1.TabletState_TABLET_STATE_RUNNING {
 				ti.reportLeader(ident.Term(s.GetTerm()), ident.ReplicaID(s.GetLeaderReplicaId()))
+				m.hasSchemaLocked(ti, s.GetSchemaVersion())
+				m.pushTabletLocked(ti)
 			}
 		}
 	}
@@ -52,7 +54,7 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 			"server", string(ts.id), "replicas", len(unknown), "tablet_id", string(unknown[0]))
 	}
 	for _, id := range gone {
-		if ti := m.catalog.tablets[id]; ti != nil && !ti.table.deleted() && ti.replicaOn(ts.id) != nil {
+		if ti := m.catalog.tablets[id]; ti != nil && !ti.deleted() && ti.replicaOn(ts.id) != nil {
 			m.lostReplica(ts, ti)
 		}
 	}
@@ -67,12 +69,12 @@ func (m *Master) compareLocked(ts *tserver) {
 		if ti.replicaOn(ts.id) == nil {
 			continue
 		}
-		if ti.table.deleted() {
+		if ti.deleted() {
 			if _, gone := ti.removedFrom[ts.id]; !gone {
 				m.servers.tell(ts.id, id, false)
 			}
 		} else if m.servers.lacks(ts, id) {
-			if ti.table.meta.GetAllReplicasMade() {
+			if ti.made() {
 				m.lostReplica(ts, ti)
 			} else {
 				m.servers.tell(ts.id, id, true)

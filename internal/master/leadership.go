@@ -57,6 +57,7 @@ func (m *Master) lead(ctx context.Context, term ident.Term) error {
 	eg, ctx := errgroup.WithContext(ctx)
 	eg.Go(func() error { return m.purgeDeleted(ctx) })
 	eg.Go(func() error { return m.markMade(ctx) })
+	eg.Go(func() error { return m.showSchemas(ctx) })
 	eg.Go(func() error { return m.settleDoubts(ctx) })
 	eg.Go(func() error { return m.keepMembers(ctx, term) })
 	m.startReconciling(ctx, eg)
@@ -182,6 +183,9 @@ func (m *Master) freshForChange(ctx context.Context) error {
 	m.cfg.Logger.Info("read the catalog again after a write whose outcome was not known", "tables", len(fresh.byName))
 	for _, ts := range m.servers.all() {
 		m.compareLocked(ts)
+	}
+	for _, t := range m.catalog.tables {
+		m.pushSchemaLocked(t)
 	}
 	return nil
 }

@@ -2,19 +2,33 @@ package master
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/ident"
 )
 
 // Until all replicas of a new table have been seen on their servers, one that is missing is made. From then on it isn't: it
-// would be a replica that was lost (I4). The catalog remembers which of the two it is, so that the next leader knows too.
+// would be a replica that was lost (I4). The catalog remembers which of the two it is, so that the next leader knows too: for the
+// tablets that the table was created with in the table's row, for each that was added later in its own.
+
+// made says whether all of the tablet's replicas are known to have been made once.
+func (ti *tabletInfo) made() bool {
+	if ti.meta.GetAdded() {
+		return ti.meta.GetAllReplicasMade()
+	}
+	return ti.table.meta.GetAllReplicasMade()
+}
+
+// held says whether all of the tablet's replicas have been reported.
+func (ti *tabletInfo) held() bool { return len(ti.heldBy) == len(ti.meta.GetConfig().GetPeers()) }
 
 // heldLocked notes that a server has reported a replica. The caller holds catalog.mu.
 func (m *Master) heldLocked(ti *tabletInfo, server ident.ServerID) {
 	t := ti.table
-	if t.meta.GetAllReplicasMade() || ti.replicaOn(server) == nil {
+	if ti.made() || ti.replicaOn(server) == nil {
 		return
 	}
 	if _, known := ti.heldBy[server]; known {
@@ -24,11 +38,15 @@ func (m *Master) heldLocked(ti *tabletInfo, server ident.ServerID) {
 		ti.heldBy = map[ident.ServerID]struct{}{}
 	}
 	ti.heldBy[server] = struct{}{}
-	t.held++
-	if t.held == t.numReplicas() {
+	if ti.held() && (ti.meta.GetAdded() || t.firstHeld()) {
 		m.catalog.made[t] = struct{}{}
 		poke(m.made)
 	}
+}
+
+// firstHeld says whether all replicas of the tablets that the table was created with have been reported.
+func (t *table) firstHeld() bool {
+	return !slices.ContainsFunc(t.tablets, func(ti *tabletInfo) bool { return !ti.meta.GetAdded() && !ti.held() })
 }
 
 // markMade marks in the catalog the tables whose replicas have all been seen.
@@ -47,21 +65,52 @@ func (m *Master) markTable(ctx context.Context, t *table) error {
 	m.catalog.mu.RLock()
 	_, due := m.catalog.made[t]
 	due = due && !t.deleted()
-	meta := proto.CloneOf(t.meta)
+	rows, metas := t.marks()
 	m.catalog.mu.RUnlock()
 	if !due {
 		return nil // the catalog was read anew: the next full reports bring it up again
 	}
-	meta.AllReplicasMade = true
-	if err := m.change(ctx, []catalogRow{{kind: entryTable, id: string(t.id), metadata: meta}}); err != nil {
+	if err := m.change(ctx, rows); err != nil {
 		return err
 	}
 	m.catalog.mu.Lock()
 	defer m.catalog.mu.Unlock()
-	m.catalog.putTableLocked(t.id, meta)
-	for _, ti := range t.tablets {
-		ti.heldBy = nil
+	for ti, meta := range metas {
+		ti.meta = meta
 	}
+	m.catalog.putTableLocked(t.id, rows[0].metadata.(*nyalav1.CatalogTable))
 	delete(m.catalog.made, t)
+	for _, ti := range t.tablets {
+		switch {
+		case ti.made():
+			ti.heldBy = nil
+		case ti.held() && ti.meta.GetAdded(): // since the look above
+			m.catalog.made[t] = struct{}{}
+			poke(m.made)
+		}
+	}
 	return nil
+}
+
+// marks are the rows that say what is known to be made, the table's first, and the metadata of the tablets among them.
+func (t *table) marks() ([]catalogRow, map[*tabletInfo]*nyalav1.CatalogTablet) {
+	meta := proto.CloneOf(t.meta)
+	meta.AllReplicasMade = meta.GetAllReplicasMade() || t.firstHeld()
+	rows := []catalogRow{{kind: entryTable, id: string(t.id), metadata: meta}}
+	metas := map[*tabletInfo]*nyalav1.CatalogTablet{}
+	var unmade []*tabletInfo
+	for _, ti := range t.tablets {
+		switch {
+		case ti.made() || !ti.meta.GetAdded() && meta.GetAllReplicasMade():
+		case ti.meta.GetAdded() && ti.held():
+			m := proto.CloneOf(ti.meta)
+			m.AllReplicasMade = true
+			metas[ti] = m
+			rows = append(rows, catalogRow{kind: entryTablet, id: string(ti.id), metadata: m})
+		default:
+			unmade = append(unmade, ti)
+		}
+	}
+	keepSchemas(meta, t.meta, unmade)
+	return rows, metas
 }

@@ -68,6 +68,7 @@ type Master struct {
 	changes *replica.Changes // of the catalog's replica, the only one here
 	purge   chan struct{}    // holds a token while there may be tables to purge
 	made    chan struct{}    // holds a token while there may be tables to mark as made
+	applied chan struct{}    // holds a token while there may be tables whose latest schema can be shown
 	doubt   chan struct{}    // holds a token while the memory may be in doubt
 	members members
 
@@ -94,6 +95,7 @@ func New(cfg Config, node *replica.Node, self *nyalav1.MasterInfo) (*Master, err
 		changes: node.Replicas.Subscribe(),
 		purge:   make(chan struct{}, 1),
 		made:    make(chan struct{}, 1),
+		applied: make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		members: members{wake: make(chan struct{}, 1)},
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // A deleted table leaves the catalog once every server that had a replica of it has said that it has none, in answer to
-// being told to delete it. That a report doesn't name a replica is no proof: it may be older than a creation still under way.
+// being told to delete it; likewise the tablets of a dropped range. That a report doesn't name a replica is no proof: it may be older than a creation still under way.
 
 // removedLocked notes that a server holds no replica of a deleted table's tablet any more. The caller holds catalog.mu.
 func (m *Master) removedLocked(ti *tabletInfo, server ident.ServerID) {
@@ -21,9 +21,12 @@ func (m *Master) removedLocked(ti *tabletInfo, server ident.ServerID) {
 		ti.removedFrom = map[ident.ServerID]struct{}{}
 	}
 	ti.removedFrom[server] = struct{}{}
-	ti.table.removals++
-	if ti.table.removals == ti.table.numReplicas() {
-		m.catalog.purgeable[ti.table] = struct{}{}
+	if !ti.removed() {
+		return
+	}
+	t := ti.table
+	if !t.deleted() || !slices.ContainsFunc(t.all(), func(ti *tabletInfo) bool { return !ti.removed() }) {
+		m.catalog.purgeable[t] = struct{}{}
 		poke(m.purge)
 	}
 }
@@ -68,12 +71,20 @@ func (m *Master) purgeTable(ctx context.Context, t *table) error {
 	}
 	m.catalog.mu.RLock()
 	_, known := m.catalog.purgeable[t]
+	whole := t.deleted() && !slices.ContainsFunc(t.all(), func(ti *tabletInfo) bool { return !ti.removed() })
+	gone := t.all()
+	if !whole {
+		gone = slices.DeleteFunc(slices.Clone(t.dropped), func(ti *tabletInfo) bool { return !ti.removed() })
+	}
 	m.catalog.mu.RUnlock()
 	if !known {
 		return nil // the catalog was read anew: its servers are asked again
 	}
-	rows := []catalogRow{{kind: entryTable, id: string(t.id), remove: true}}
-	for _, ti := range t.tablets {
+	var rows []catalogRow
+	if whole {
+		rows = append(rows, catalogRow{kind: entryTable, id: string(t.id), remove: true})
+	}
+	for _, ti := range gone {
 		rows = append(rows, catalogRow{kind: entryTablet, id: string(ti.id), remove: true})
 	}
 	if err := m.change(ctx, rows); err != nil {
@@ -81,7 +92,20 @@ func (m *Master) purgeTable(ctx context.Context, t *table) error {
 	}
 	m.catalog.mu.Lock()
 	defer m.catalog.mu.Unlock()
-	m.catalog.removeTableLocked(t)
+	if whole {
+		m.catalog.removeTableLocked(t)
+		return nil
+	}
+	for _, ti := range gone {
+		delete(m.catalog.tablets, ti.id)
+	}
+	t.dropped = slices.DeleteFunc(slices.Clone(t.dropped), func(ti *tabletInfo) bool { return slices.Contains(gone, ti) })
+	// Those that others have left since come in turn.
+	if !slices.ContainsFunc(t.dropped, (*tabletInfo).removed) {
+		delete(m.catalog.purgeable, t)
+	} else {
+		poke(m.purge)
+	}
 	return nil
 }
 

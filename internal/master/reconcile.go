@@ -62,10 +62,11 @@ func (m *Master) converse(ctx context.Context, ts *tserver) error {
 		}
 		for {
 			create, remove := m.servers.tasks(ts, tasksAtOnce)
-			if len(create)+len(remove) == 0 {
+			alter := m.servers.alters(ts, tasksAtOnce)
+			if len(create)+len(remove)+len(alter) == 0 {
 				break
 			}
-			if !m.runTasks(ctx, ts, create, remove) {
+			if !m.runTasks(ctx, ts, create, remove, alter) {
 				// Unreachable or busy: its next heartbeat wakes this conversation, at the latest.
 				pause(ctx, taskRetry)
 				break
@@ -75,7 +76,7 @@ func (m *Master) converse(ctx context.Context, ts *tserver) error {
 }
 
 // runTasks makes the calls and says whether all went well.
-func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove []ident.TabletID) bool {
+func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove, alter []ident.TabletID) bool {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	var (
@@ -83,11 +84,11 @@ func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove []ide
 		mu    sync.Mutex
 		fault error // of one of them
 	)
-	one := func(tablet ident.TabletID, isCreate bool, call func(context.Context, ident.TabletID) error) {
+	one := func(tablet ident.TabletID, call func(context.Context, *tserver, ident.TabletID) error, told func()) {
 		wg.Go(func() {
-			err := call(ctx, tablet)
+			err := call(ctx, ts, tablet)
 			if err == nil {
-				m.servers.told(ts, tablet, isCreate)
+				told()
 				return
 			}
 			mu.Lock()
@@ -98,10 +99,13 @@ func (m *Master) runTasks(ctx context.Context, ts *tserver, create, remove []ide
 		})
 	}
 	for _, id := range create {
-		one(id, true, func(ctx context.Context, id ident.TabletID) error { return m.createOn(ctx, ts, id) })
+		one(id, m.createOn, func() { m.servers.told(ts, id, true) })
 	}
 	for _, id := range remove {
-		one(id, false, func(ctx context.Context, id ident.TabletID) error { return m.removeFrom(ctx, ts, id) })
+		one(id, m.removeFrom, func() { m.servers.told(ts, id, false) })
+	}
+	for _, id := range alter {
+		one(id, m.alterOn, func() {})
 	}
 	wg.Wait()
 	m.sayFault(ctx, ts, fault)
@@ -125,7 +129,7 @@ func (m *Master) sayFault(ctx context.Context, ts *tserver, fault error) {
 func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) error {
 	m.catalog.mu.RLock()
 	ti := m.catalog.tablets[id]
-	if ti == nil || ti.table.deleted() || ti.replicaOn(ts.id) == nil {
+	if ti == nil || ti.deleted() || ti.replicaOn(ts.id) == nil {
 		m.catalog.mu.RUnlock()
 		return nil // no longer wanted
 	}
@@ -134,7 +138,7 @@ func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) e
 		TabletId:        string(id),
 		TableId:         string(ti.table.id),
 		TableName:       ti.table.meta.GetName(),
-		Schema:          ti.table.meta.GetSchema(),
+		Schema:          schemaAt(ti.table.meta, ti.meta.GetCreatedSchemaVersion()),
 		PartitionSchema: ti.table.meta.GetPartitionSchema(),
 		Partition:       ti.meta.GetPartition(),
 		Config:          ti.meta.GetConfig(),
@@ -151,14 +155,14 @@ func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) e
 func (m *Master) removeFrom(ctx context.Context, ts *tserver, id ident.TabletID) error {
 	m.catalog.mu.RLock()
 	ti := m.catalog.tablets[id]
-	deleted := ti != nil && ti.table.deleted()
+	deleted := ti != nil && ti.deleted()
 	m.catalog.mu.RUnlock()
 	if !deleted {
 		return nil // I3: wanted after all, or unknown
 	}
 	address := m.servers.address(ts.id, ti.replicaOn(ts.id).GetAddress())
 	err := m.calls.remove(ctx, address, &nyalav1.DeleteTabletRequest{
-		DestServerId: string(ts.id), TabletId: string(id), Reason: "its table was deleted",
+		DestServerId: string(ts.id), TabletId: string(id), Reason: "its table was deleted, or its range dropped",
 	})
 	if err != nil && status.CodeOf(err) != status.TabletNotFound {
 		return err

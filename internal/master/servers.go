@@ -34,6 +34,7 @@ type tserver struct {
 	// What the server is to be told, until it has done it.
 	create map[ident.TabletID]struct{}
 	remove map[ident.TabletID]struct{}
+	alter  map[ident.TabletID]struct{} // its leaders: until they have answered
 	// created are replicas that it has said it made and that no report has named so far.
 	created map[ident.TabletID]struct{}
 	// lost are replicas that it had in this leadership and has no more, although the catalog has them: not made anew.
@@ -81,8 +82,8 @@ func (s *servers) heartbeat(term ident.Term, req *nyalav1.TSHeartbeatRequest, no
 		ts = &tserver{
 			id: id, replicas: map[ident.TabletID]bool{}, incarnation: req.GetIncarnation(),
 			create: map[ident.TabletID]struct{}{}, remove: map[ident.TabletID]struct{}{}, lost: map[ident.TabletID]struct{}{},
-			created: map[ident.TabletID]struct{}{},
-			wake:    make(chan struct{}, 1),
+			created: map[ident.TabletID]struct{}{}, alter: map[ident.TabletID]struct{}{},
+			wake: make(chan struct{}, 1),
 		}
 		s.byID[id] = ts
 	}
@@ -254,6 +255,27 @@ func (s *servers) tell(id ident.ServerID, tablet ident.TabletID, create bool) {
 		ts.remove[tablet] = struct{}{}
 	}
 	poke(ts.wake)
+}
+
+// tellAlter queues a tablet that a server leads and that is to be given its table's schema.
+func (s *servers) tellAlter(id ident.ServerID, tablet ident.TabletID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ts := s.byID[id]; ts != nil {
+		ts.alter[tablet] = struct{}{}
+		poke(ts.wake)
+	}
+}
+
+// alters takes at most n of the tablets out that a server is to be given the schema of.
+func (s *servers) alters(ts *tserver, n int) []ident.TabletID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := firstN(ts.alter, n)
+	for _, id := range out {
+		delete(ts.alter, id)
+	}
+	return out
 }
 
 // told drops a task that is done.

@@ -72,6 +72,27 @@ func (s *Service) DeleteTable(ctx context.Context, req *nyalav1.DeleteTableReque
 	return s.m.deleteTable(ctx, req)
 }
 
+// AlterTable changes a table by steps, all or none. It returns once the catalog has them; IsAlterTableDone says when every tablet
+// has them too.
+func (s *Service) AlterTable(ctx context.Context, req *nyalav1.AlterTableRequest) (*nyalav1.AlterTableResponse, error) {
+	return s.m.alterTable(ctx, req)
+}
+
+// IsAlterTableDone says how far the tablets have come with the changes of their table.
+func (s *Service) IsAlterTableDone(_ context.Context, req *nyalav1.IsAlterTableDoneRequest) (*nyalav1.IsAlterTableDoneResponse, error) {
+	c := s.m.catalog
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if err := s.m.leadingLocked(); err != nil {
+		return nil, err
+	}
+	t, err := c.findLocked(req.GetTable())
+	if err != nil {
+		return nil, err
+	}
+	return s.m.isAlterTableDone(t), nil
+}
+
 // IsCreateTableDone counts the tablets that have a leader.
 func (s *Service) IsCreateTableDone(_ context.Context, req *nyalav1.IsCreateTableDoneRequest) (*nyalav1.IsCreateTableDoneResponse, error) {
 	c := s.m.catalog
@@ -134,7 +155,9 @@ func (s *Service) GetTable(_ context.Context, req *nyalav1.GetTableRequest) (*ny
 	if err != nil {
 		return nil, err
 	}
-	return &nyalav1.GetTableResponse{Table: t.info(), Schema: t.meta.GetSchema(), PartitionSchema: t.meta.GetPartitionSchema()}, nil
+	return &nyalav1.GetTableResponse{
+		Table: t.info(), Schema: clientSchema(t.meta), PartitionSchema: t.meta.GetPartitionSchema(), PartitionVersion: t.meta.GetPartitionVersion(),
+	}, nil
 }
 
 // GetTableLocations says where tablets are, in the order of their partitions, from the one that holds the given key on.
@@ -153,7 +176,12 @@ func (s *Service) GetTableLocations(_ context.Context, req *nyalav1.GetTableLoca
 	if limit == 0 {
 		limit = defaultMaxLocations
 	}
-	resp := &nyalav1.GetTableLocationsResponse{TtlMs: uint32(s.m.cfg.LocationTTL.Milliseconds())}
+	resp := &nyalav1.GetTableLocationsResponse{
+		TtlMs: uint32(s.m.cfg.LocationTTL.Milliseconds()), PartitionVersion: t.meta.GetPartitionVersion(),
+	}
+	if req.GetPartitionVersion() != resp.GetPartitionVersion() {
+		resp.PartitionSchema = t.meta.GetPartitionSchema()
+	}
 	for _, ti := range t.tablets {
 		end := ti.meta.GetPartition().GetPartitionKeyEnd()
 		if len(end) > 0 && slices.Compare(end, req.GetPartitionKeyStart()) <= 0 {

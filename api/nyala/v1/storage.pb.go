@@ -421,8 +421,10 @@ type CatalogTable struct {
 	PartitionVersion uint64 `protobuf:"varint,10,opt,name=partition_version,json=partitionVersion,proto3" json:"partition_version,omitempty"`
 	// Of the latest changes, so that one that is sent again isn't made again.
 	AlterRequestIds [][]byte `protobuf:"bytes,11,rep,name=alter_request_ids,json=alterRequestIds,proto3" json:"alter_request_ids,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Earlier versions with which replicas may still have to be made.
+	EarlierSchemas []*Schema `protobuf:"bytes,12,rep,name=earlier_schemas,json=earlierSchemas,proto3" json:"earlier_schemas,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CatalogTable) Reset() {
@@ -532,6 +534,13 @@ func (x *CatalogTable) GetAlterRequestIds() [][]byte {
 	return nil
 }
 
+func (x *CatalogTable) GetEarlierSchemas() []*Schema {
+	if x != nil {
+		return x.EarlierSchemas
+	}
+	return nil
+}
+
 type CatalogTablet struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	TableId    string                 `protobuf:"bytes,1,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
@@ -542,8 +551,10 @@ type CatalogTablet struct {
 	// It was added to a table that was there: whether all its replicas have been made is said here, not by the table.
 	Added           bool `protobuf:"varint,6,opt,name=added,proto3" json:"added,omitempty"`
 	AllReplicasMade bool `protobuf:"varint,7,opt,name=all_replicas_made,json=allReplicasMade,proto3" json:"all_replicas_made,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The version of the schema that all of the tablet's replicas are made with.
+	CreatedSchemaVersion uint32 `protobuf:"varint,8,opt,name=created_schema_version,json=createdSchemaVersion,proto3" json:"created_schema_version,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *CatalogTablet) Reset() {
@@ -625,6 +636,13 @@ func (x *CatalogTablet) GetAllReplicasMade() bool {
 	return false
 }
 
+func (x *CatalogTablet) GetCreatedSchemaVersion() uint32 {
+	if x != nil {
+		return x.CreatedSchemaVersion
+	}
+	return 0
+}
+
 // CatalogCluster is the row that names the cluster.
 type CatalogCluster struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -700,7 +718,7 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"replica_id\x18\b \x01(\x04R\treplicaId\"A\n" +
 	"\fKnownServers\x121\n" +
-	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xe8\x03\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xa3\x04\n" +
 	"\fCatalogTable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12D\n" +
@@ -714,7 +732,8 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\x0eapplied_schema\x18\t \x01(\v2\x10.nyala.v1.SchemaR\rappliedSchema\x12+\n" +
 	"\x11partition_version\x18\n" +
 	" \x01(\x04R\x10partitionVersion\x12*\n" +
-	"\x11alter_request_ids\x18\v \x03(\fR\x0falterRequestIds\"\x88\x02\n" +
+	"\x11alter_request_ids\x18\v \x03(\fR\x0falterRequestIds\x129\n" +
+	"\x0fearlier_schemas\x18\f \x03(\v2\x10.nyala.v1.SchemaR\x0eearlierSchemas\"\xbe\x02\n" +
 	"\rCatalogTablet\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\tR\atableId\x121\n" +
 	"\tpartition\x18\x02 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12,\n" +
@@ -723,7 +742,8 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"configTerm\x12\x18\n" +
 	"\adeleted\x18\x05 \x01(\bR\adeleted\x12\x14\n" +
 	"\x05added\x18\x06 \x01(\bR\x05added\x12*\n" +
-	"\x11all_replicas_made\x18\a \x01(\bR\x0fallReplicasMade\"/\n" +
+	"\x11all_replicas_made\x18\a \x01(\bR\x0fallReplicasMade\x124\n" +
+	"\x16created_schema_version\x18\b \x01(\rR\x14createdSchemaVersion\"/\n" +
 	"\x0eCatalogCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId*z\n" +
@@ -776,13 +796,14 @@ var file_nyala_v1_storage_proto_depIdxs = []int32{
 	11, // 9: nyala.v1.CatalogTable.partition_schema:type_name -> nyala.v1.PartitionSchema
 	0,  // 10: nyala.v1.CatalogTable.state:type_name -> nyala.v1.CatalogTableState
 	10, // 11: nyala.v1.CatalogTable.applied_schema:type_name -> nyala.v1.Schema
-	12, // 12: nyala.v1.CatalogTablet.partition:type_name -> nyala.v1.Partition
-	13, // 13: nyala.v1.CatalogTablet.config:type_name -> nyala.v1.RaftConfig
-	14, // [14:14] is the sub-list for method output_type
-	14, // [14:14] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	10, // 12: nyala.v1.CatalogTable.earlier_schemas:type_name -> nyala.v1.Schema
+	12, // 13: nyala.v1.CatalogTablet.partition:type_name -> nyala.v1.Partition
+	13, // 14: nyala.v1.CatalogTablet.config:type_name -> nyala.v1.RaftConfig
+	15, // [15:15] is the sub-list for method output_type
+	15, // [15:15] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_storage_proto_init() }
