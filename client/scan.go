@@ -326,6 +326,21 @@ func (s *Scanner) batch(resp *nyalav1.ScanResponse) (*Batch, error) {
 // (0 before it).
 func (s *Scanner) SnapshotTimestamp() Timestamp { return s.snapshot }
 
+// KeepAlive keeps the server from dropping the scan while nothing is read from it for long (--scanner_ttl_ms, a minute by default). A
+// scan that was dropped goes on all the same, at the snapshot that it had, as long as the history reaches back to it; so an
+// error is no reason to give the scan up.
+func (s *Scanner) KeepAlive(ctx context.Context) error {
+	if s.cur == nil {
+		return nil
+	}
+	ctx, cancel := withTimeout(ctx, s.t.c.opts.Timeout)
+	defer cancel()
+	if err := asCallError(s.cur.keepAlive(ctx)); err != nil {
+		return err.fault
+	}
+	return nil
+}
+
 // ArrowSchema describes the batches' records; without columns (CountOnly) it has no fields.
 func (s *Scanner) ArrowSchema() *arrow.Schema { return s.spec.arrow }
 

@@ -268,6 +268,19 @@ func (ts *tabletScan) judge(err *callError, opening bool, tried map[string]bool)
 	return v
 }
 
+// keepAlive tells the server that the open scanner is still wanted.
+func (ts *tabletScan) keepAlive(ctx context.Context) error {
+	if ts.scannerID == nil {
+		return nil
+	}
+	cc, err := ts.t.c.conns.get(ts.server.addr)
+	if err != nil {
+		return err
+	}
+	_, err = nyalav1.NewTabletServiceClient(cc).ScannerKeepAlive(ctx, &nyalav1.ScannerKeepAliveRequest{ScannerId: ts.scannerID})
+	return err
+}
+
 // close lets the server forget the open scanner; nobody waits for it.
 func (ts *tabletScan) close() {
 	id := ts.scannerID

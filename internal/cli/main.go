@@ -82,7 +82,6 @@ func (a *app) root() *cobra.Command {
 	root.SetIn(a.In)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Use: "no-help", Hidden: true, Args: cobra.NoArgs})
 	root.PersistentFlags().StringSliceVar(&a.masters, "masters", nil,
 		"the masters' addresses, host or host:port, separated by commas (default $NYALA_MASTERS, else localhost:7051)")
@@ -97,7 +96,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		inGroup("start", a.localCommand()), inGroup("start", a.demoCommand()),
 		inGroup("data", a.tableCommand()),
-		inGroup("ops", a.clusterCommand()), inGroup("ops", a.tserverCommand()), inGroup("ops", a.tabletCommand()),
+		inGroup("ops", a.clusterCommand()), inGroup("ops", a.masterCommand()), inGroup("ops", a.tserverCommand()), inGroup("ops", a.tabletCommand()),
 		inGroup("ops", a.clockCommand()), inGroup("ops", a.walCommand()),
 		a.versionCommand(),
 	)

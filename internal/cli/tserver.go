@@ -22,7 +22,7 @@ type tserverJSON struct {
 
 func (a *app) tserverCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "tserver", Short: "look at tablet servers"}
-	cmd.AddCommand(a.tserverList())
+	cmd.AddCommand(a.tserverList(), a.tserverScanners())
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package tserver
 
 import (
 	"context"
+	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/ident"
@@ -106,4 +107,12 @@ func (v *AdminService) LeaderStepDown(ctx context.Context, req *nyalav1.LeaderSt
 		return nil, err
 	}
 	return &nyalav1.LeaderStepDownResponse{}, nil
+}
+
+// ListScanners describes the scans that clients have open here.
+func (v *AdminService) ListScanners(_ context.Context, req *nyalav1.ListScannersRequest) (*nyalav1.ListScannersResponse, error) {
+	if err := v.forUs(req.GetDestServerId()); err != nil {
+		return nil, err
+	}
+	return &nyalav1.ListScannersResponse{Scanners: v.s.scanners.list(time.Now()), TtlMs: v.s.scanners.ttl.Milliseconds()}, nil
 }

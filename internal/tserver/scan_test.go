@@ -287,3 +287,38 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, families)
 }
+
+// TestListScanners describes what is open, and nothing once it is closed.
+func TestListScanners(t *testing.T) {
+	m := newFakeMaster(t)
+	s := newServer(t, m.addr)
+	s.start()
+	id := create(t, s)
+	load(t, id, 100, s)
+	admin := &AdminService{s: s.s}
+	first, err := s.Scan(t.Context(), newScan(id, nil))
+	require.NoError(t, err)
+	_, err = s.Scan(t.Context(), nextScan(first, 1))
+	require.NoError(t, err)
+	list, err := admin.ListScanners(t.Context(), &nyalav1.ListScannersRequest{})
+	require.NoError(t, err)
+	require.Len(t, list.GetScanners(), 1)
+	i := list.GetScanners()[0]
+	require.Equal(t, first.GetScannerId(), i.GetScannerId())
+	require.Equal(t, string(id), i.GetTabletId())
+	require.Equal(t, uint64(2), i.GetCalls())
+	require.Equal(t, first.GetSnapshotTimestamp(), i.GetSnapshotTimestamp())
+	require.NotZero(t, i.GetRows())
+	require.NotEmpty(t, i.GetColumns())
+	require.NotEmpty(t, i.GetTableName())
+	require.Equal(t, s.cfg.ScannerTTL.Milliseconds(), list.GetTtlMs())
+	done := nextScan(first, 2)
+	done.CloseScanner = true
+	_, err = s.Scan(t.Context(), done)
+	require.NoError(t, err)
+	list, err = admin.ListScanners(t.Context(), &nyalav1.ListScannersRequest{})
+	require.NoError(t, err)
+	require.Empty(t, list.GetScanners())
+	_, err = admin.ListScanners(t.Context(), &nyalav1.ListScannersRequest{DestServerId: "another"})
+	require.Equal(t, status.WrongServerID, status.CodeOf(err))
+}

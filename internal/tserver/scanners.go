@@ -1,8 +1,12 @@
 package tserver
 
 import (
+	"bytes"
+	"cmp"
 	"crypto/rand"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
@@ -26,8 +30,15 @@ type scannerID [16]byte
 type scanner struct {
 	id       scannerID
 	tabletID string
+	table    string
+	caller   string // its client's address
+	open     *nyalav1.NewScan
 	snapshot hybridtime.Timestamp
+	opened   time.Time
 	lastUsed time.Time // guarded by scanners.mu
+
+	// calls, rows and bytes count what was answered.
+	calls, rows, bytes atomic.Uint64
 
 	// mu is held over a step.
 	mu       sync.Mutex
@@ -50,9 +61,28 @@ func (s *scanners) add(sc *scanner, now time.Time) error {
 			Code: status.TooBusy, Msg: "too many open scanners: finish or close some (--scanner_max_open)", RetryAfter: time.Second,
 		}
 	}
-	sc.lastUsed = now
+	sc.opened, sc.lastUsed = now, now
 	s.byID[sc.id] = sc
 	return nil
+}
+
+// list describes the open scanners, the one open longest first.
+func (s *scanners) list(now time.Time) []*nyalav1.ScannerInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	infos := make([]*nyalav1.ScannerInfo, 0, len(s.byID))
+	for _, sc := range s.byID {
+		infos = append(infos, &nyalav1.ScannerInfo{
+			ScannerId: sc.id[:], TabletId: sc.tabletID, TableName: sc.table, Caller: sc.caller, ReadMode: sc.open.GetReadMode(),
+			SnapshotTimestamp: uint64(sc.snapshot), Columns: sc.open.GetColumns(), CountOnly: sc.open.GetCountOnly(),
+			Predicates: sc.open.GetPredicates(), OpenMs: now.Sub(sc.opened).Milliseconds(), IdleMs: now.Sub(sc.lastUsed).Milliseconds(),
+			Calls: sc.calls.Load(), Rows: sc.rows.Load(), Bytes: sc.bytes.Load(),
+		})
+	}
+	slices.SortFunc(infos, func(a, b *nyalav1.ScannerInfo) int {
+		return cmp.Or(-cmp.Compare(a.GetOpenMs(), b.GetOpenMs()), bytes.Compare(a.GetScannerId(), b.GetScannerId()))
+	})
+	return infos
 }
 
 // get finds an open scanner and counts as a use of it.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"google.golang.org/grpc/peer"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/hybridtime"
@@ -111,7 +112,9 @@ func (v *Service) openScan(ctx context.Context, open *nyalav1.NewScan, req *nyal
 		return nil, err
 	}
 	v.s.metrics.scans.Inc()
-	sc := &scanner{tabletID: open.GetTabletId(), snapshot: snapshot, scan: scan, nextCall: 1}
+	sc := &scanner{
+		tabletID: open.GetTabletId(), table: t.TableName(), caller: caller(ctx), open: open, snapshot: snapshot, scan: scan, nextCall: 1,
+	}
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	resp, err := v.step(ctx, sc, req.GetBatchSizeBytes())
@@ -156,7 +159,18 @@ func (v *Service) step(ctx context.Context, sc *scanner, batchBytes uint32) (*ny
 			return nil, status.Wrap(status.Unknown, err, "encode %d rows", block.Rows)
 		}
 	}
+	sc.calls.Add(1)
+	sc.rows.Add(resp.GetNumRows())
+	sc.bytes.Add(uint64(len(resp.GetArrowIpc())))
 	return resp, nil
+}
+
+// caller is the address that a call comes from.
+func caller(ctx context.Context) string {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr.String()
+	}
+	return ""
 }
 
 // encodeRecord writes rec as an Arrow IPC stream of its own.

@@ -1706,6 +1706,251 @@ func (x *ChangeConfigResponse) GetConfig() *RaftConfig {
 	return nil
 }
 
+type ListScannersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DestServerId  string                 `protobuf:"bytes,1,opt,name=dest_server_id,json=destServerId,proto3" json:"dest_server_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListScannersRequest) Reset() {
+	*x = ListScannersRequest{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListScannersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListScannersRequest) ProtoMessage() {}
+
+func (x *ListScannersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListScannersRequest.ProtoReflect.Descriptor instead.
+func (*ListScannersRequest) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListScannersRequest) GetDestServerId() string {
+	if x != nil {
+		return x.DestServerId
+	}
+	return ""
+}
+
+// ScannerInfo is one scan that a client has opened and not finished.
+type ScannerInfo struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	ScannerId         []byte                 `protobuf:"bytes,1,opt,name=scanner_id,json=scannerId,proto3" json:"scanner_id,omitempty"`
+	TabletId          string                 `protobuf:"bytes,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
+	TableName         string                 `protobuf:"bytes,3,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"`
+	Caller            string                 `protobuf:"bytes,4,opt,name=caller,proto3" json:"caller,omitempty"` // the client's address
+	ReadMode          ReadMode               `protobuf:"varint,5,opt,name=read_mode,json=readMode,proto3,enum=nyala.v1.ReadMode" json:"read_mode,omitempty"`
+	SnapshotTimestamp uint64                 `protobuf:"fixed64,6,opt,name=snapshot_timestamp,json=snapshotTimestamp,proto3" json:"snapshot_timestamp,omitempty"`
+	Columns           []string               `protobuf:"bytes,7,rep,name=columns,proto3" json:"columns,omitempty"`
+	CountOnly         bool                   `protobuf:"varint,8,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
+	Predicates        []*Predicate           `protobuf:"bytes,9,rep,name=predicates,proto3" json:"predicates,omitempty"`
+	OpenMs            int64                  `protobuf:"varint,10,opt,name=open_ms,json=openMs,proto3" json:"open_ms,omitempty"` // since it was opened
+	IdleMs            int64                  `protobuf:"varint,11,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"` // since its last call or keep-alive
+	Calls             uint64                 `protobuf:"varint,12,opt,name=calls,proto3" json:"calls,omitempty"`
+	Rows              uint64                 `protobuf:"varint,13,opt,name=rows,proto3" json:"rows,omitempty"`   // returned so far
+	Bytes             uint64                 `protobuf:"varint,14,opt,name=bytes,proto3" json:"bytes,omitempty"` // of the answers' rows
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *ScannerInfo) Reset() {
+	*x = ScannerInfo{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScannerInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScannerInfo) ProtoMessage() {}
+
+func (x *ScannerInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScannerInfo.ProtoReflect.Descriptor instead.
+func (*ScannerInfo) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ScannerInfo) GetScannerId() []byte {
+	if x != nil {
+		return x.ScannerId
+	}
+	return nil
+}
+
+func (x *ScannerInfo) GetTabletId() string {
+	if x != nil {
+		return x.TabletId
+	}
+	return ""
+}
+
+func (x *ScannerInfo) GetTableName() string {
+	if x != nil {
+		return x.TableName
+	}
+	return ""
+}
+
+func (x *ScannerInfo) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *ScannerInfo) GetReadMode() ReadMode {
+	if x != nil {
+		return x.ReadMode
+	}
+	return ReadMode_READ_MODE_UNSPECIFIED
+}
+
+func (x *ScannerInfo) GetSnapshotTimestamp() uint64 {
+	if x != nil {
+		return x.SnapshotTimestamp
+	}
+	return 0
+}
+
+func (x *ScannerInfo) GetColumns() []string {
+	if x != nil {
+		return x.Columns
+	}
+	return nil
+}
+
+func (x *ScannerInfo) GetCountOnly() bool {
+	if x != nil {
+		return x.CountOnly
+	}
+	return false
+}
+
+func (x *ScannerInfo) GetPredicates() []*Predicate {
+	if x != nil {
+		return x.Predicates
+	}
+	return nil
+}
+
+func (x *ScannerInfo) GetOpenMs() int64 {
+	if x != nil {
+		return x.OpenMs
+	}
+	return 0
+}
+
+func (x *ScannerInfo) GetIdleMs() int64 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
+}
+
+func (x *ScannerInfo) GetCalls() uint64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *ScannerInfo) GetRows() uint64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ScannerInfo) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+type ListScannersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Scanners      []*ScannerInfo         `protobuf:"bytes,1,rep,name=scanners,proto3" json:"scanners,omitempty"`         // the one open longest first
+	TtlMs         int64                  `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"` // after which an idle one is dropped
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListScannersResponse) Reset() {
+	*x = ListScannersResponse{}
+	mi := &file_nyala_v1_tserver_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListScannersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListScannersResponse) ProtoMessage() {}
+
+func (x *ListScannersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_nyala_v1_tserver_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListScannersResponse.ProtoReflect.Descriptor instead.
+func (*ListScannersResponse) Descriptor() ([]byte, []int) {
+	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListScannersResponse) GetScanners() []*ScannerInfo {
+	if x != nil {
+		return x.Scanners
+	}
+	return nil
+}
+
+func (x *ListScannersResponse) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
 var File_nyala_v1_tserver_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_tserver_proto_rawDesc = "" +
@@ -1846,7 +2091,33 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x06remove\x18\x06 \x03(\x04R\x06removeB\x14\n" +
 	"\x12_expect_opid_index\"D\n" +
 	"\x14ChangeConfigResponse\x12,\n" +
-	"\x06config\x18\x01 \x01(\v2\x14.nyala.v1.RaftConfigR\x06config*\xb3\x01\n" +
+	"\x06config\x18\x01 \x01(\v2\x14.nyala.v1.RaftConfigR\x06config\";\n" +
+	"\x13ListScannersRequest\x12$\n" +
+	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\"\xc0\x03\n" +
+	"\vScannerInfo\x12\x1d\n" +
+	"\n" +
+	"scanner_id\x18\x01 \x01(\fR\tscannerId\x12\x1b\n" +
+	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12\x1d\n" +
+	"\n" +
+	"table_name\x18\x03 \x01(\tR\ttableName\x12\x16\n" +
+	"\x06caller\x18\x04 \x01(\tR\x06caller\x12/\n" +
+	"\tread_mode\x18\x05 \x01(\x0e2\x12.nyala.v1.ReadModeR\breadMode\x12-\n" +
+	"\x12snapshot_timestamp\x18\x06 \x01(\x06R\x11snapshotTimestamp\x12\x18\n" +
+	"\acolumns\x18\a \x03(\tR\acolumns\x12\x1d\n" +
+	"\n" +
+	"count_only\x18\b \x01(\bR\tcountOnly\x123\n" +
+	"\n" +
+	"predicates\x18\t \x03(\v2\x13.nyala.v1.PredicateR\n" +
+	"predicates\x12\x17\n" +
+	"\aopen_ms\x18\n" +
+	" \x01(\x03R\x06openMs\x12\x17\n" +
+	"\aidle_ms\x18\v \x01(\x03R\x06idleMs\x12\x14\n" +
+	"\x05calls\x18\f \x01(\x04R\x05calls\x12\x12\n" +
+	"\x04rows\x18\r \x01(\x04R\x04rows\x12\x14\n" +
+	"\x05bytes\x18\x0e \x01(\x04R\x05bytes\"`\n" +
+	"\x14ListScannersResponse\x121\n" +
+	"\bscanners\x18\x01 \x03(\v2\x15.nyala.v1.ScannerInfoR\bscanners\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs*\xb3\x01\n" +
 	"\vTabletState\x12\x1c\n" +
 	"\x18TABLET_STATE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aTABLET_STATE_BOOTSTRAPPING\x10\x01\x12\x18\n" +
@@ -1857,13 +2128,14 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\rTabletService\x128\n" +
 	"\x05Write\x12\x16.nyala.v1.WriteRequest\x1a\x17.nyala.v1.WriteResponse\x125\n" +
 	"\x04Scan\x12\x15.nyala.v1.ScanRequest\x1a\x16.nyala.v1.ScanResponse\x12Y\n" +
-	"\x10ScannerKeepAlive\x12!.nyala.v1.ScannerKeepAliveRequest\x1a\".nyala.v1.ScannerKeepAliveResponse2\xee\x03\n" +
+	"\x10ScannerKeepAlive\x12!.nyala.v1.ScannerKeepAliveRequest\x1a\".nyala.v1.ScannerKeepAliveResponse2\xbd\x04\n" +
 	"\x12TabletAdminService\x12M\n" +
 	"\fCreateTablet\x12\x1d.nyala.v1.CreateTabletRequest\x1a\x1e.nyala.v1.CreateTabletResponse\x12M\n" +
 	"\fDeleteTablet\x12\x1d.nyala.v1.DeleteTabletRequest\x1a\x1e.nyala.v1.DeleteTabletResponse\x12J\n" +
 	"\vAlterTablet\x12\x1c.nyala.v1.AlterTabletRequest\x1a\x1d.nyala.v1.AlterTabletResponse\x12J\n" +
 	"\vListTablets\x12\x1c.nyala.v1.ListTabletsRequest\x1a\x1d.nyala.v1.ListTabletsResponse\x12S\n" +
 	"\x0eLeaderStepDown\x12\x1f.nyala.v1.LeaderStepDownRequest\x1a .nyala.v1.LeaderStepDownResponse\x12M\n" +
+	"\fListScanners\x12\x1d.nyala.v1.ListScannersRequest\x1a\x1e.nyala.v1.ListScannersResponse\x12M\n" +
 	"\fChangeConfig\x12\x1d.nyala.v1.ChangeConfigRequest\x1a\x1e.nyala.v1.ChangeConfigResponse2_\n" +
 	"\x0eForwardService\x12M\n" +
 	"\fForwardWrite\x12\x1d.nyala.v1.ForwardWriteRequest\x1a\x1e.nyala.v1.ForwardWriteResponseB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
@@ -1881,7 +2153,7 @@ func file_nyala_v1_tserver_proto_rawDescGZIP() []byte {
 }
 
 var file_nyala_v1_tserver_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_nyala_v1_tserver_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_nyala_v1_tserver_proto_goTypes = []any{
 	(TabletState)(0),                 // 0: nyala.v1.TabletState
 	(*RequestId)(nil),                // 1: nyala.v1.RequestId
@@ -1908,65 +2180,73 @@ var file_nyala_v1_tserver_proto_goTypes = []any{
 	(*LeaderStepDownResponse)(nil),   // 22: nyala.v1.LeaderStepDownResponse
 	(*ChangeConfigRequest)(nil),      // 23: nyala.v1.ChangeConfigRequest
 	(*ChangeConfigResponse)(nil),     // 24: nyala.v1.ChangeConfigResponse
-	(*RowOperations)(nil),            // 25: nyala.v1.RowOperations
-	(ErrorCode)(0),                   // 26: nyala.v1.ErrorCode
-	(*Peer)(nil),                     // 27: nyala.v1.Peer
-	(*Predicate)(nil),                // 28: nyala.v1.Predicate
-	(ReadMode)(0),                    // 29: nyala.v1.ReadMode
-	(*Schema)(nil),                   // 30: nyala.v1.Schema
-	(*PartitionSchema)(nil),          // 31: nyala.v1.PartitionSchema
-	(*Partition)(nil),                // 32: nyala.v1.Partition
-	(*RaftConfig)(nil),               // 33: nyala.v1.RaftConfig
-	(Role)(0),                        // 34: nyala.v1.Role
+	(*ListScannersRequest)(nil),      // 25: nyala.v1.ListScannersRequest
+	(*ScannerInfo)(nil),              // 26: nyala.v1.ScannerInfo
+	(*ListScannersResponse)(nil),     // 27: nyala.v1.ListScannersResponse
+	(*RowOperations)(nil),            // 28: nyala.v1.RowOperations
+	(ErrorCode)(0),                   // 29: nyala.v1.ErrorCode
+	(*Peer)(nil),                     // 30: nyala.v1.Peer
+	(*Predicate)(nil),                // 31: nyala.v1.Predicate
+	(ReadMode)(0),                    // 32: nyala.v1.ReadMode
+	(*Schema)(nil),                   // 33: nyala.v1.Schema
+	(*PartitionSchema)(nil),          // 34: nyala.v1.PartitionSchema
+	(*Partition)(nil),                // 35: nyala.v1.Partition
+	(*RaftConfig)(nil),               // 36: nyala.v1.RaftConfig
+	(Role)(0),                        // 37: nyala.v1.Role
 }
 var file_nyala_v1_tserver_proto_depIdxs = []int32{
-	25, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
+	28, // 0: nyala.v1.WriteRequest.row_operations:type_name -> nyala.v1.RowOperations
 	1,  // 1: nyala.v1.WriteRequest.request_id:type_name -> nyala.v1.RequestId
-	26, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
+	29, // 2: nyala.v1.RowError.code:type_name -> nyala.v1.ErrorCode
 	3,  // 3: nyala.v1.WriteResponse.row_errors:type_name -> nyala.v1.RowError
-	27, // 4: nyala.v1.WriteResponse.leader:type_name -> nyala.v1.Peer
+	30, // 4: nyala.v1.WriteResponse.leader:type_name -> nyala.v1.Peer
 	2,  // 5: nyala.v1.ForwardWriteRequest.write:type_name -> nyala.v1.WriteRequest
 	4,  // 6: nyala.v1.ForwardWriteResponse.write:type_name -> nyala.v1.WriteResponse
-	28, // 7: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
-	29, // 8: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
+	31, // 7: nyala.v1.NewScan.predicates:type_name -> nyala.v1.Predicate
+	32, // 8: nyala.v1.NewScan.read_mode:type_name -> nyala.v1.ReadMode
 	7,  // 9: nyala.v1.ScanRequest.new_scan:type_name -> nyala.v1.NewScan
-	30, // 10: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
-	31, // 11: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
-	32, // 12: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
-	33, // 13: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
-	30, // 14: nyala.v1.AlterTabletRequest.schema:type_name -> nyala.v1.Schema
+	33, // 10: nyala.v1.CreateTabletRequest.schema:type_name -> nyala.v1.Schema
+	34, // 11: nyala.v1.CreateTabletRequest.partition_schema:type_name -> nyala.v1.PartitionSchema
+	35, // 12: nyala.v1.CreateTabletRequest.partition:type_name -> nyala.v1.Partition
+	36, // 13: nyala.v1.CreateTabletRequest.config:type_name -> nyala.v1.RaftConfig
+	33, // 14: nyala.v1.AlterTabletRequest.schema:type_name -> nyala.v1.Schema
 	0,  // 15: nyala.v1.ReplicaStatus.state:type_name -> nyala.v1.TabletState
-	34, // 16: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
-	33, // 17: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
-	32, // 18: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
+	37, // 16: nyala.v1.ReplicaStatus.role:type_name -> nyala.v1.Role
+	36, // 17: nyala.v1.ReplicaStatus.config:type_name -> nyala.v1.RaftConfig
+	35, // 18: nyala.v1.ReplicaStatus.partition:type_name -> nyala.v1.Partition
 	18, // 19: nyala.v1.ListTabletsResponse.replicas:type_name -> nyala.v1.ReplicaStatus
-	27, // 20: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
-	33, // 21: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
-	2,  // 22: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
-	8,  // 23: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
-	10, // 24: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
-	12, // 25: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
-	14, // 26: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
-	16, // 27: nyala.v1.TabletAdminService.AlterTablet:input_type -> nyala.v1.AlterTabletRequest
-	19, // 28: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
-	21, // 29: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
-	23, // 30: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
-	5,  // 31: nyala.v1.ForwardService.ForwardWrite:input_type -> nyala.v1.ForwardWriteRequest
-	4,  // 32: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
-	9,  // 33: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
-	11, // 34: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
-	13, // 35: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
-	15, // 36: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
-	17, // 37: nyala.v1.TabletAdminService.AlterTablet:output_type -> nyala.v1.AlterTabletResponse
-	20, // 38: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
-	22, // 39: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
-	24, // 40: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
-	6,  // 41: nyala.v1.ForwardService.ForwardWrite:output_type -> nyala.v1.ForwardWriteResponse
-	32, // [32:42] is the sub-list for method output_type
-	22, // [22:32] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	30, // 20: nyala.v1.ChangeConfigRequest.add:type_name -> nyala.v1.Peer
+	36, // 21: nyala.v1.ChangeConfigResponse.config:type_name -> nyala.v1.RaftConfig
+	32, // 22: nyala.v1.ScannerInfo.read_mode:type_name -> nyala.v1.ReadMode
+	31, // 23: nyala.v1.ScannerInfo.predicates:type_name -> nyala.v1.Predicate
+	26, // 24: nyala.v1.ListScannersResponse.scanners:type_name -> nyala.v1.ScannerInfo
+	2,  // 25: nyala.v1.TabletService.Write:input_type -> nyala.v1.WriteRequest
+	8,  // 26: nyala.v1.TabletService.Scan:input_type -> nyala.v1.ScanRequest
+	10, // 27: nyala.v1.TabletService.ScannerKeepAlive:input_type -> nyala.v1.ScannerKeepAliveRequest
+	12, // 28: nyala.v1.TabletAdminService.CreateTablet:input_type -> nyala.v1.CreateTabletRequest
+	14, // 29: nyala.v1.TabletAdminService.DeleteTablet:input_type -> nyala.v1.DeleteTabletRequest
+	16, // 30: nyala.v1.TabletAdminService.AlterTablet:input_type -> nyala.v1.AlterTabletRequest
+	19, // 31: nyala.v1.TabletAdminService.ListTablets:input_type -> nyala.v1.ListTabletsRequest
+	21, // 32: nyala.v1.TabletAdminService.LeaderStepDown:input_type -> nyala.v1.LeaderStepDownRequest
+	25, // 33: nyala.v1.TabletAdminService.ListScanners:input_type -> nyala.v1.ListScannersRequest
+	23, // 34: nyala.v1.TabletAdminService.ChangeConfig:input_type -> nyala.v1.ChangeConfigRequest
+	5,  // 35: nyala.v1.ForwardService.ForwardWrite:input_type -> nyala.v1.ForwardWriteRequest
+	4,  // 36: nyala.v1.TabletService.Write:output_type -> nyala.v1.WriteResponse
+	9,  // 37: nyala.v1.TabletService.Scan:output_type -> nyala.v1.ScanResponse
+	11, // 38: nyala.v1.TabletService.ScannerKeepAlive:output_type -> nyala.v1.ScannerKeepAliveResponse
+	13, // 39: nyala.v1.TabletAdminService.CreateTablet:output_type -> nyala.v1.CreateTabletResponse
+	15, // 40: nyala.v1.TabletAdminService.DeleteTablet:output_type -> nyala.v1.DeleteTabletResponse
+	17, // 41: nyala.v1.TabletAdminService.AlterTablet:output_type -> nyala.v1.AlterTabletResponse
+	20, // 42: nyala.v1.TabletAdminService.ListTablets:output_type -> nyala.v1.ListTabletsResponse
+	22, // 43: nyala.v1.TabletAdminService.LeaderStepDown:output_type -> nyala.v1.LeaderStepDownResponse
+	27, // 44: nyala.v1.TabletAdminService.ListScanners:output_type -> nyala.v1.ListScannersResponse
+	24, // 45: nyala.v1.TabletAdminService.ChangeConfig:output_type -> nyala.v1.ChangeConfigResponse
+	6,  // 46: nyala.v1.ForwardService.ForwardWrite:output_type -> nyala.v1.ForwardWriteResponse
+	36, // [36:47] is the sub-list for method output_type
+	25, // [25:36] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_tserver_proto_init() }
@@ -1988,7 +2268,7 @@ func file_nyala_v1_tserver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_nyala_v1_tserver_proto_rawDesc), len(file_nyala_v1_tserver_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

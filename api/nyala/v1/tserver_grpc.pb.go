@@ -206,6 +206,7 @@ const (
 	TabletAdminService_AlterTablet_FullMethodName    = "/nyala.v1.TabletAdminService/AlterTablet"
 	TabletAdminService_ListTablets_FullMethodName    = "/nyala.v1.TabletAdminService/ListTablets"
 	TabletAdminService_LeaderStepDown_FullMethodName = "/nyala.v1.TabletAdminService/LeaderStepDown"
+	TabletAdminService_ListScanners_FullMethodName   = "/nyala.v1.TabletAdminService/ListScanners"
 	TabletAdminService_ChangeConfig_FullMethodName   = "/nyala.v1.TabletAdminService/ChangeConfig"
 )
 
@@ -220,6 +221,8 @@ type TabletAdminServiceClient interface {
 	AlterTablet(ctx context.Context, in *AlterTabletRequest, opts ...grpc.CallOption) (*AlterTabletResponse, error)
 	ListTablets(ctx context.Context, in *ListTabletsRequest, opts ...grpc.CallOption) (*ListTabletsResponse, error)
 	LeaderStepDown(ctx context.Context, in *LeaderStepDownRequest, opts ...grpc.CallOption) (*LeaderStepDownResponse, error)
+	// The scans that clients have open.
+	ListScanners(ctx context.Context, in *ListScannersRequest, opts ...grpc.CallOption) (*ListScannersResponse, error)
 	// Changes who is in a tablet's group, in one step, at its leader.
 	ChangeConfig(ctx context.Context, in *ChangeConfigRequest, opts ...grpc.CallOption) (*ChangeConfigResponse, error)
 }
@@ -282,6 +285,16 @@ func (c *tabletAdminServiceClient) LeaderStepDown(ctx context.Context, in *Leade
 	return out, nil
 }
 
+func (c *tabletAdminServiceClient) ListScanners(ctx context.Context, in *ListScannersRequest, opts ...grpc.CallOption) (*ListScannersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListScannersResponse)
+	err := c.cc.Invoke(ctx, TabletAdminService_ListScanners_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *tabletAdminServiceClient) ChangeConfig(ctx context.Context, in *ChangeConfigRequest, opts ...grpc.CallOption) (*ChangeConfigResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ChangeConfigResponse)
@@ -303,6 +316,8 @@ type TabletAdminServiceServer interface {
 	AlterTablet(context.Context, *AlterTabletRequest) (*AlterTabletResponse, error)
 	ListTablets(context.Context, *ListTabletsRequest) (*ListTabletsResponse, error)
 	LeaderStepDown(context.Context, *LeaderStepDownRequest) (*LeaderStepDownResponse, error)
+	// The scans that clients have open.
+	ListScanners(context.Context, *ListScannersRequest) (*ListScannersResponse, error)
 	// Changes who is in a tablet's group, in one step, at its leader.
 	ChangeConfig(context.Context, *ChangeConfigRequest) (*ChangeConfigResponse, error)
 	mustEmbedUnimplementedTabletAdminServiceServer()
@@ -329,6 +344,9 @@ func (UnimplementedTabletAdminServiceServer) ListTablets(context.Context, *ListT
 }
 func (UnimplementedTabletAdminServiceServer) LeaderStepDown(context.Context, *LeaderStepDownRequest) (*LeaderStepDownResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LeaderStepDown not implemented")
+}
+func (UnimplementedTabletAdminServiceServer) ListScanners(context.Context, *ListScannersRequest) (*ListScannersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListScanners not implemented")
 }
 func (UnimplementedTabletAdminServiceServer) ChangeConfig(context.Context, *ChangeConfigRequest) (*ChangeConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ChangeConfig not implemented")
@@ -444,6 +462,24 @@ func _TabletAdminService_LeaderStepDown_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TabletAdminService_ListScanners_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListScannersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TabletAdminServiceServer).ListScanners(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TabletAdminService_ListScanners_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TabletAdminServiceServer).ListScanners(ctx, req.(*ListScannersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TabletAdminService_ChangeConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ChangeConfigRequest)
 	if err := dec(in); err != nil {
@@ -488,6 +524,10 @@ var TabletAdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "LeaderStepDown",
 			Handler:    _TabletAdminService_LeaderStepDown_Handler,
+		},
+		{
+			MethodName: "ListScanners",
+			Handler:    _TabletAdminService_ListScanners_Handler,
 		},
 		{
 			MethodName: "ChangeConfig",
