@@ -5,8 +5,9 @@
 //
 // Program is a daemon's main: it reads flags, opens the log, runs the daemon until a signal comes and returns the exit code.
 // Flags is the registry of flags: each has a name, group, tags, default, help, accepted values, current value and where it
-// came from; --help, /varz and the documentation are made from it. Common are the flags that every daemon has. Web is the
-// web server; Health holds the checks behind /healthz and /readyz. Group runs parts.
+// came from; --help, /varz and the documentation are made from it. Common are the flags that every daemon has. Registry holds
+// the metrics and what each one is: /metrics gathers what a Selection asks for, /metrics/help and the documentation are made
+// from the rest. Web is the web server; Health holds the checks behind /healthz and /readyz. Group runs parts.
 //
 // # Flags
 //
@@ -30,6 +31,8 @@
 //	I1: nothing is started, opened or created before all flags have been found good.
 //	I2: a part's Run isn't begun before Start of all parts up to it returned; a part is stopped only when all after it have.
 //	I3: /readyz is 200 only while every check passes; /healthz doesn't depend on readiness.
+//	I4: series of single tables and tablets aren't gathered unless they are asked for: the default output of /metrics doesn't
+//	    grow with their number.
 //
 // # Concurrency
 //

@@ -88,7 +88,8 @@ var units = map[string]string{
 
 // countUnits are what a metric counts, by a word of its name; the first that fits.
 var countUnits = []struct{ word, unit string }{
-	{"_info", "none"}, {"_leads", "boolean"},
+	{"_info", "none"},
+	{"_leads", "boolean"},
 	{"_fenced", "boolean"},
 	{"_extrapolating", "boolean"},
 	{"_out_of_space", "boolean"},

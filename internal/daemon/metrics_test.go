@@ -130,7 +130,9 @@ func TestListsAreOfMetrics(t *testing.T) {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		require.Truef(t, strings.Contains(string(docs), "| `"+name+"` |"), "%s is no metric", name)
+		if !strings.Contains(string(docs), "| `"+name+"` |") { // not require, which would print all of it
+			t.Errorf("%s is no metric", name)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/nyaladb/nyala/internal/daemon"
 )
 
 // TestWebPages fetches what people and Prometheus look at on each daemon of a cluster that holds a table.
@@ -25,7 +28,17 @@ func TestWebPages(t *testing.T) {
 			"/healthz":          "",
 			"/readyz":           "",
 			"/varz?format=json": "fs_wal_dir",
-			"/":                 "Replicas",
+			"/varz":             "webserver_port",
+			"/rpcz":             "Under way",
+			"/rpcz?format=json": "PeerService/Exchange",
+			"/metrics/help":     "rpc_listen_socket_rx_queue_size",
+			"/debug/pprof/":     "goroutine",
+
+			"/debug/pprof/?format=json": "/debug/pprof/heap",
+			"/metrics_prometheus":       "\nlog_bytes_logged ",
+			"/metrics?level=warn":       "\nclock_fenced 0",
+			"/metrics?types=tablet":     "tablet_leads{",
+			"/":                         "Replicas",
 		} {
 			code, body := get(t, "http://"+s.Web+path)
 			if code != http.StatusOK || !strings.Contains(body, want) {
@@ -44,6 +57,7 @@ func TestWebPages(t *testing.T) {
 				t.Errorf("%s: /metrics has no series %s", s.Name, series)
 			}
 		}
+		describedMetrics(t, s.Name, s.Web)
 		problems, err := promlint.New(strings.NewReader(body)).Lint()
 		if err != nil {
 			t.Fatalf("%s: /metrics: %v", s.Name, err)
@@ -56,10 +70,49 @@ func TestWebPages(t *testing.T) {
 	}
 }
 
+// units are those that a metric may have. Where a name doesn't show the unit, the help says it, but for counts and such.
+var units = map[string]bool{
+	"seconds": true, "milliseconds": true, "microseconds": true, "bytes": true, "timestamp": true, "count": false, "boolean": false, "none": false,
+}
+
+// describedMetrics holds what a daemon says of its metrics to the rules: a help that is a sentence, a type, a unit that can be
+// told from the name or the help, labels that don't grow without bound unless the metric is one of single tables or tablets.
+func describedMetrics(t *testing.T, name, web string) {
+	t.Helper()
+	_, body := get(t, "http://"+web+"/metrics/help?format=json")
+	var all struct{ Metrics []daemon.MetricInfo }
+	if err := json.Unmarshal([]byte(body), &all); err != nil || len(all.Metrics) < 100 {
+		t.Fatalf("%s: /metrics/help: %d metrics, %v", name, len(all.Metrics), err)
+	}
+	for _, m := range all.Metrics {
+		if strings.HasPrefix(m.Name, "go_") || strings.HasPrefix(m.Name, "process_") || strings.HasPrefix(m.Name, "promhttp_") {
+			continue
+		}
+		inHelp, known := units[m.Unit]
+		unit := strings.TrimSuffix(m.Unit, "s")
+		visible := strings.Contains(m.Name, unit) || strings.Contains(strings.ToLower(m.Help), unit)
+		switch {
+		case !strings.HasSuffix(m.Help, ".") || len(m.Help) < 5 || strings.ToUpper(m.Help[:1]) != m.Help[:1]:
+			t.Errorf("%s: %s: its help isn't a sentence: %q", name, m.Name, m.Help)
+		case !known:
+			t.Errorf("%s: %s: unit %q", name, m.Name, m.Unit)
+		case inHelp && !visible:
+			t.Errorf("%s: %s: neither name nor help say that it is in %s: %q", name, m.Name, m.Unit, m.Help)
+		case m.Type != "counter" && strings.HasSuffix(m.Name, "_total"):
+			t.Errorf("%s: %s is a %s", name, m.Name, m.Type)
+		}
+		for _, l := range m.Labels {
+			if (l == "tablet_id" || l == "table_name" || l == "table_id") != (m.Entity != "server") {
+				t.Errorf("%s: %s: a %s's with the label %s", name, m.Name, m.Entity, l)
+			}
+		}
+	}
+}
+
 // kuduNames are metrics that have Kudu's names, which break Prometheus' rules: an operator of Kudu finds them by these.
 var kuduNames = []string{
-	"delete_ignore_errors", "insert_ignore_errors", "update_ignore_errors", "insertions_failed_dup_key", "leader_memory_pressure_rejections", "log_append_latency", "log_bytes_logged", "log_gc_duration",
-	"log_group_commit_latency", "rpc_connections_accepted", "rpcs_queue_overflow", "rpcs_timed_out_in_queue", "rows_deleted", "rows_inserted", "rows_updated", "rows_upserted", "scanner_rows_returned",
+	"cpu_stime", "cpu_utime", "delete_ignore_errors", "heartbeat_batch_count", "insert_ignore_errors", "update_ignore_errors", "insertions_failed_dup_key", "leader_memory_pressure_rejections", "log_append_latency", "log_bytes_logged", "log_gc_duration",
+	"log_group_commit_latency", "no_op_heartbeat_count", "rpc_connections_accepted", "rpcs_queue_overflow", "rpcs_timed_out_in_queue", "rows_deleted", "rows_inserted", "rows_updated", "rows_upserted", "scanner_rows_returned",
 	"scanner_rows_scanned", "scanners_expired", "scans_started",
 }
 
