@@ -61,9 +61,15 @@ func listOf(q url.Values, name string) []string {
 	return out
 }
 
+// mayWant says whether s may ask for series of m.
+func (s *Selection) mayWant(m MetricInfo) bool {
+	return m.Level >= s.Level && (len(s.Types) == 0 || slices.Contains(s.Types, m.Entity)) &&
+		(contain(m.Name, s.Metrics) || m.Entity != entityServer) // a table or tablet may be asked for by its id
+}
+
 // narrow drops the series of f that s doesn't ask for, and says whether any is left.
 func (s *Selection) narrow(f *dto.MetricFamily, m MetricInfo, serverID string) bool {
-	if m.Level < s.Level || len(s.Types) > 0 && !slices.Contains(s.Types, m.Entity) {
+	if !s.mayWant(m) {
 		return false
 	}
 	named := contain(m.Name, s.Metrics)

@@ -120,6 +120,44 @@ func TestDescriptions(t *testing.T) {
 	require.Fail(t, "the metric isn't known")
 }
 
+// TestNotGathered shows that collectors of tables and tablets aren't asked by who doesn't want them; and that metrics of one
+// name from several collectors come out as one, and twice the same is refused.
+func TestNotGathered(t *testing.T) {
+	asked := 0
+	forgotten := func(reason string) prometheus.Collector {
+		return prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "tablet_requests_forgotten_total", Help: "h", ConstLabels: prometheus.Labels{"reason": reason},
+		})
+	}
+	w := startWeb(t, func(c *WebConfig) {
+		c.Metrics.MustRegister(&countingCollector{asked: &asked}, forgotten("old"), forgotten("many"))
+		require.Error(t, c.Metrics.Register(forgotten("old")))
+	})
+	for query, want := range map[string]int{
+		"": 0, "?level=info": 0, "?types=server": 0, "?types=table": 0, "?level=debug": 1, "?types=tablet": 1, "?ids=abc": 1, "?metrics=size": 1,
+		"?metrics=go_": 1, // it may be in an id
+	} {
+		asked = 0
+		get(t, w, "/metrics"+query)
+		require.Equal(t, want, asked, query)
+	}
+	_, body, _ := get(t, w, "/metrics?level=debug")
+	require.Equal(t, 1, strings.Count(body, "# TYPE tablet_requests_forgotten_total"))
+	require.Equal(t, 2, strings.Count(body, "\ntablet_requests_forgotten_total{"))
+}
+
+// countingCollector counts how often it is asked.
+type countingCollector struct{ asked *int }
+
+var countedDesc = prometheus.NewDesc("tablet_size", "h", []string{tabletIDLabel}, nil)
+
+func (c *countingCollector) Describe(ch chan<- *prometheus.Desc) { ch <- countedDesc }
+
+func (c *countingCollector) Collect(ch chan<- prometheus.Metric) {
+	*c.asked++
+	ch <- prometheus.MustNewConstMetric(countedDesc, prometheus.GaugeValue, 1, "abc")
+}
+
 // TestListsAreOfMetrics shows that the lists of levels and units hold no name that isn't a metric's: docs/metrics.md, which
 // another test holds to the code, has all.
 func TestListsAreOfMetrics(t *testing.T) {

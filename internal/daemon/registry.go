@@ -22,19 +22,26 @@ import (
 // Registry holds a daemon's metrics and knows each one's meaning, so that a scrape gathers only what it asks for and the
 // list of metrics can be written without a scrape. It is safe for concurrent use.
 type Registry struct {
-	// Where all metrics of a collector are for debugging, it is in debug, and a scrape of the default level doesn't ask it:
-	// series of single tablets are as many as there are tablets.
-	main, debug *prometheus.Registry
+	// main holds the collectors that a scrape of the default level asks.
+	main *prometheus.Registry
 
 	mu      sync.Mutex
+	details []*detail
 	metrics map[string]MetricInfo
+}
+
+// detail holds a collector all of whose metrics are for debugging, so that only who wants one of them pays for it: series of
+// single tablets are as many as there are tablets.
+type detail struct {
+	registry *prometheus.Registry
+	metrics  []MetricInfo
 }
 
 var _ prometheus.Registerer = (*Registry)(nil)
 
 // NewRegistry returns a registry with what is known of the process, the Go runtime and the build.
 func NewRegistry() *Registry {
-	r := &Registry{main: prometheus.NewRegistry(), debug: prometheus.NewRegistry(), metrics: map[string]MetricInfo{}}
+	r := &Registry{main: prometheus.NewRegistry(), metrics: map[string]MetricInfo{}}
 	b := buildinfo.Get()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "build_info",
@@ -53,17 +60,24 @@ func (r *Registry) Register(c prometheus.Collector) error {
 	if err != nil {
 		return err
 	}
-	into := r.debug
-	for _, m := range infos {
-		if m.Level != LevelDebug {
-			into = r.main
-		}
-	}
-	if err := into.Register(c); err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(infos) == 0 || slices.ContainsFunc(infos, func(m MetricInfo) bool { return m.Level != LevelDebug }) {
+		if err := r.main.Register(c); err != nil {
+			return err
+		}
+	} else {
+		for _, d := range r.details {
+			if slices.ContainsFunc(d.metrics, func(m MetricInfo) bool { return m.Name == infos[0].Name && slices.Equal(m.Labels, infos[0].Labels) }) {
+				return d.registry.Register(c) // says that it is there, or takes what has other constant labels
+			}
+		}
+		d := &detail{registry: prometheus.NewRegistry(), metrics: infos}
+		if err := d.registry.Register(c); err != nil {
+			return err
+		}
+		r.details = append(r.details, d)
+	}
 	for _, m := range infos {
 		r.metrics[m.Name] = m
 	}
@@ -80,7 +94,9 @@ func (r *Registry) MustRegister(cs ...prometheus.Collector) {
 
 // Unregister implements prometheus.Registerer. The metric's meaning stays known.
 func (r *Registry) Unregister(c prometheus.Collector) bool {
-	return r.main.Unregister(c) || r.debug.Unregister(c)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.main.Unregister(c) || slices.ContainsFunc(r.details, func(d *detail) bool { return d.registry.Unregister(c) })
 }
 
 // Metrics lists the metrics registered so far, by name.
@@ -92,10 +108,11 @@ func (r *Registry) Metrics() []MetricInfo {
 
 // Select gathers what s asks for. serverID stands for the server among the entities.
 func (r *Registry) Select(s Selection, serverID string) ([]*dto.MetricFamily, error) {
-	families, err := r.main.Gather()
-	if s.Level == LevelDebug {
-		more, derr := r.debug.Gather()
-		families, err = append(families, more...), errors.Join(err, derr)
+	var families []*dto.MetricFamily
+	var errs []error
+	for _, g := range r.gatherers(s) {
+		more, err := g.Gather()
+		families, errs = append(families, more...), append(errs, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +128,23 @@ func (r *Registry) Select(s Selection, serverID string) ([]*dto.MetricFamily, er
 		}
 	}
 	slices.SortFunc(kept, func(a, b *dto.MetricFamily) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return kept, err
+	return kept, errors.Join(errs...)
+}
+
+// gatherers returns what has to be asked for s.
+func (r *Registry) gatherers(s Selection) []prometheus.Gatherer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []prometheus.Gatherer
+	if len(s.Types) == 0 || slices.Contains(s.Types, entityServer) {
+		out = append(out, r.main)
+	}
+	for _, d := range r.details {
+		if slices.ContainsFunc(d.metrics, s.mayWant) {
+			out = append(out, d.registry)
+		}
+	}
+	return out
 }
 
 // describeCollector says what a collector's metrics are.

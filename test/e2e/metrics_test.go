@@ -2,15 +2,18 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/nyaladb/nyala/internal/daemon"
+	"github.com/nyaladb/nyala/internal/localcluster"
 )
 
 // TestWebPages fetches what people and Prometheus look at on each daemon of a cluster that holds a table.
@@ -66,6 +69,41 @@ func TestWebPages(t *testing.T) {
 			if !slices.Contains(kuduNames, p.Metric) {
 				t.Errorf("%s: metric %s: %s", s.Name, p.Metric, p.Text)
 			}
+		}
+	}
+}
+
+// TestManyTablets shows that the default output of servers with 2,000 tablets stays under 1 MiB and comes in under 50 ms; and
+// that the series of each tablet are there for who asks.
+func TestManyTablets(t *testing.T) {
+	const tables, buckets = 20, 100
+	c := newCluster(t, 1)
+	cl := connect(t, c)
+	for i := range tables {
+		numbersTable(t, cl, fmt.Sprintf("a table with a number, %d, and a name as long as some are", i), buckets, 1)
+	}
+	servers, err := c.Servers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		fastest, largest := time.Hour, 0
+		for range 10 { // the fastest: the machine does other things as well
+			start := time.Now()
+			_, body := get(t, "http://"+s.Web+"/metrics")
+			fastest, largest = min(fastest, time.Since(start)), max(largest, len(body))
+		}
+		t.Logf("%s: %v, %d bytes", s.Name, fastest, largest)
+		if fastest > 50*time.Millisecond || largest > 1<<20 {
+			t.Errorf("%s: /metrics took %v and has %d bytes", s.Name, fastest, largest)
+		}
+		want, series := tables, "\ntable_tablets{"
+		if s.Role == localcluster.RoleTserver {
+			want, series = tables*buckets, "\ntablet_running{"
+		}
+		_, body := get(t, "http://"+s.Web+"/metrics?level=debug")
+		if n := strings.Count(body, series); n != want {
+			t.Errorf("%s: %d of %d series%s", s.Name, n, want, series)
 		}
 	}
 }
