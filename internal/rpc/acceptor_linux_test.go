@@ -2,10 +2,14 @@ package rpc
 
 import (
 	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -204,4 +208,90 @@ func TestFileLimit(t *testing.T) {
 		unix.Close(fd)
 	}
 	require.Eventually(t, func() bool { return r.taken.Load() == 50 }, 5*time.Second, time.Millisecond)
+}
+
+// TestGoneBeforeAccepted shows clients that left while they waited in the queue closed at once, counted as silent and given no
+// place; one that said something first, and then left, is still sorted by what it said, and so is one that stays.
+func TestGoneBeforeAccepted(t *testing.T) {
+	metrics, err := newMuxMetrics(nil)
+	require.NoError(t, err)
+	r := newAcceptorRig(t, nil)
+	m := newMux(muxConfig{
+		addr: r.sockets[0].addr, preambleTimeout: time.Minute, admission: newAdmission(nil, 9, 9), metrics: metrics, log: slog.New(slog.DiscardHandler),
+	})
+	defer m.stop()
+	dial := func() *net.TCPConn {
+		t.Helper()
+		conn, err := net.Dial("tcp", r.address)
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn.(*net.TCPConn)
+	}
+	const n = 20
+	for i := range n {
+		conn := dial()
+		if i%2 == 0 {
+			require.NoError(t, conn.SetLinger(0)) // Close resets it
+		}
+		conn.Close()
+	}
+	spoke, stays := dial(), dial()
+	_, err = spoke.Write([]byte("hrpc\x09\x00\x00"))
+	require.NoError(t, err)
+	spoke.Close()
+	a := r.sockets[0].acceptors[0]
+	for i := range n + 2 {
+		if i == n {
+			require.EqualValues(t, n, refusals(metrics, "silent"))
+			require.Zero(t, m.cfg.admission.open)
+			require.Empty(t, m.pending)
+		}
+		conn, err := a.accept()
+		require.NoError(t, err)
+		m.take(conn)
+	}
+	require.Eventually(t, func() bool { return refusals(metrics, "kudu") == 1 }, 5*time.Second, time.Millisecond)
+	_, err = stays.Write(preambles[0].bytes)
+	require.NoError(t, err)
+	conn, err := m.Accept()
+	require.NoError(t, err)
+	require.Equal(t, stays.LocalAddr().String(), conn.RemoteAddr().String())
+	require.NoError(t, conn.Close())
+	require.EqualValues(t, n, refusals(metrics, "silent"))
+	r.stop()
+	r.close()
+}
+
+// TestRawAddrPort shows the addresses that the kernel writes, IPv4 in IPv6 as IPv4, and zones.
+func TestRawAddrPort(t *testing.T) {
+	raw := func(family uint16, fill func(unsafe.Pointer)) *unix.RawSockaddrAny {
+		sa := &unix.RawSockaddrAny{}
+		fill(unsafe.Pointer(sa))
+		sa.Addr.Family = family
+		return sa
+	}
+	port := [2]byte{0x1b, 0x8a} // 7050
+	v6 := func(addr string, scope uint32) *unix.RawSockaddrAny {
+		return raw(unix.AF_INET6, func(p unsafe.Pointer) {
+			in := (*unix.RawSockaddrInet6)(p)
+			in.Addr, in.Scope_id = netip.MustParseAddr(addr).As16(), scope
+			*(*[2]byte)(unsafe.Pointer(&in.Port)) = port
+		})
+	}
+	v4 := raw(unix.AF_INET, func(p unsafe.Pointer) {
+		in := (*unix.RawSockaddrInet4)(p)
+		in.Addr = [4]byte{10, 1, 2, 3}
+		*(*[2]byte)(unsafe.Pointer(&in.Port)) = port
+	})
+	for want, sa := range map[string]*unix.RawSockaddrAny{
+		"10.1.2.3:7050":      v4,
+		"10.9.8.7:7050":      v6("::ffff:10.9.8.7", 0),
+		"[fd00::1]:7050":     v6("fd00::1", 0),
+		"[fe80::1%3]:7050":   v6("fe80::1", 3),
+		"invalid AddrPort":   raw(unix.AF_UNIX, func(unsafe.Pointer) {}),
+		"127.0.0.1:7050":     v6("::ffff:127.0.0.1", 3),
+		"[2001:db8::1]:7050": v6("2001:db8::1", 0),
+	} {
+		require.Equal(t, want, rawAddrPort(sa).String())
+	}
 }

@@ -108,6 +108,8 @@ func localAddrPort(s socket) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
+func (accepted) gone() bool { return false } // it shows soon enough
+
 func (a accepted) refuse() { a.conn.Close() }
 
 func shutdownWrite(s socket) {

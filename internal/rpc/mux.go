@@ -67,6 +67,11 @@ func (m *mux) take(a accepted) {
 	if !adm.trusts(from) && a.local().Addr().WithZone("") != from {
 		r = refusedUntrusted
 	} else {
+		if a.gone() {
+			a.refuse()
+			m.cfg.metrics.refused["silent"].Inc()
+			return
+		}
 		r = adm.admit(from)
 	}
 	if r != admitted {
