@@ -32,6 +32,13 @@ type CreateTableOptions struct {
 	Defaults map[string]any
 	// Hash has the dimensions of hash partitioning; the number of tablets is the product of their buckets. None: one tablet.
 	Hash []HashPartition
+	// RangeColumns are the key columns by which the table is divided into ranges, in their order. Nil: all key columns; empty and
+	// not nil: none.
+	RangeColumns []string
+	// Ranges are the table's; none: one without bounds. A row outside all of them can't be written. The number of tablets is that
+	// of Hash for each range. Splits cut ranges in two at the given values of the range columns.
+	Ranges []RangePartition
+	Splits [][]any
 	// Replicas is the number of replicas of each tablet; 0: the master's default.
 	Replicas int
 	// NoWait returns once the master has the table, before its tablets have leaders.
@@ -124,20 +131,50 @@ func (o *CreateTableOptions) request() (*nyalav1.CreateTableRequest, error) {
 		Name: o.Name, Schema: s.ToProto(), NumReplicas: uint32(o.Replicas), RequestId: make([]byte, 16),
 	}
 	rand.Read(req.RequestId)
+	if req.Hash, err = hashProto(o.Hash); err != nil {
+		return nil, fault(err)
+	}
 	for _, h := range o.Hash {
-		if h.Buckets < 2 {
-			return nil, fault(status.New(status.InvalidSchema, "hash of %q has %d buckets, the least is 2", h.Columns, h.Buckets))
-		}
 		for _, name := range h.Columns {
 			if i := s.IndexOf(name); i < 0 || !s.Column(i).Key {
 				return nil, fault(status.New(status.InvalidSchema, "hash column %q is not in the primary key", name))
 			}
 		}
-		req.Hash = append(req.Hash, &nyalav1.CreateTableRequest_HashByName{
-			Columns: h.Columns, NumBuckets: uint32(h.Buckets), Seed: h.Seed,
-		})
+	}
+	if err := o.addRanges(req, s); err != nil {
+		return nil, fault(err)
 	}
 	return req, nil
+}
+
+func (o *CreateTableOptions) addRanges(req *nyalav1.CreateTableRequest, s *schema.Schema) error {
+	names := o.RangeColumns
+	if names != nil {
+		req.RangeColumns = &nyalav1.RangeColumns{Names: names}
+	} else {
+		for _, c := range s.Columns()[:s.NumKeyColumns()] {
+			names = append(names, c.Name)
+		}
+	}
+	columns, err := rangeColumns(s, names)
+	if err != nil {
+		return err
+	}
+	for i := range o.Ranges {
+		r, err := o.Ranges[i].proto(columns)
+		if err != nil {
+			return err
+		}
+		req.Ranges = append(req.Ranges, r)
+	}
+	for _, split := range o.Splits {
+		values, err := rangeValues(columns, split)
+		if err != nil {
+			return status.Wrap(status.CodeOf(err), err, "split")
+		}
+		req.Splits = append(req.Splits, &nyalav1.RangeSplit{Values: values})
+	}
+	return nil
 }
 
 // CreateTable creates a table and returns it once every tablet has a leader. Where ctx has no deadline the wait is bounded by

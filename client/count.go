@@ -10,9 +10,21 @@ import (
 // countTablets is how many tablets a Count reads at once.
 const countTablets = 8
 
+// countTries bounds how often a count begins anew because tablets were dropped and replaced under it.
+const countTries = 10
+
 // Count returns the number of rows that match, reading several tablets at once. Columns and CountOnly are ignored. Where
 // ctx has no deadline each request has Options.Timeout, not the whole.
-func (t *Table) Count(ctx context.Context, o ScanOptions) (uint64, error) {
+func (t *Table) Count(ctx context.Context, o ScanOptions) (n uint64, err error) {
+	for range countTries {
+		if n, err = t.count(ctx, o); status.CodeOf(err) != status.TabletNotFound || o.TabletID != "" {
+			break
+		}
+	}
+	return n, err
+}
+
+func (t *Table) count(ctx context.Context, o ScanOptions) (uint64, error) {
 	o.Columns, o.CountOnly = nil, true
 	spec, err := t.scanSpec(o)
 	if err != nil {
@@ -89,26 +101,14 @@ func (ts *tabletScan) drain(ctx context.Context) (uint64, error) {
 
 // tabletsOf returns the tablets that a scan has to read, in order.
 func (t *Table) tabletsOf(ctx context.Context, spec *scanSpec) ([]*tablet, error) {
-	id := spec.options.TabletID
+	walk := newTabletWalk(t, spec)
 	var tablets []*tablet
-	var cursor []byte
 	for {
-		tb, err := t.locations.seek(ctx, cursor)
-		if err != nil {
-			return nil, err
+		tb, err := walk.next(ctx)
+		if err != nil || tb == nil {
+			return tablets, err
 		}
-		if tb == nil {
-			break
-		}
-		if !spec.skips(tb) {
-			tablets = append(tablets, tb)
-		}
-		if cursor = tb.end; len(cursor) == 0 {
-			break
-		}
+		tablets = append(tablets, tb)
+		walk.leave(tb)
 	}
-	if id != "" && len(tablets) == 0 {
-		return nil, status.New(status.TabletNotFound, "table %q has no tablet %s", t.info.Name, id)
-	}
-	return tablets, nil
 }

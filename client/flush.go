@@ -98,8 +98,8 @@ func (s *Session) flushTablet(ctx context.Context, buf *tabletBuffer) (rows []Ro
 	return rows, failed
 }
 
-// send writes one batch. The row errors hold all that went wrong; the error is of the batch as a whole.
-func (s *Session) send(ctx context.Context, t *tablet, b *batch) ([]RowError, error) {
+// sendTo writes one batch to one tablet. The row errors hold all that went wrong; the error is of the batch as a whole.
+func (s *Session) sendTo(ctx context.Context, t *tablet, b *batch) ([]RowError, error) {
 	rows, indirect := b.enc.Bytes()
 	resp, werr := s.c.write(ctx, writeCall{
 		table: b.table, tablet: t, rows: rows, indirect: indirect, commitWait: s.opts.CommitWait, via: s.opts.Via,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/status"
 )
 
@@ -32,6 +33,7 @@ type locations struct {
 	c         *Client
 	tableID   string
 	tableName string
+	schema    *schema.Schema // at some version: key columns are the same in all
 	lookups   flight[lookupAnswer]
 	known     atomic.Pointer[keyMap]
 
@@ -44,6 +46,9 @@ type locations struct {
 type keyMap struct {
 	tablets []*tablet // ordered by start, disjoint
 	spans   []keySpan // where tablets has all there are, until they expire
+	// partition, of the given version, says which tablets rows belong to. It is never older than any of the tablets.
+	partition *schema.PartitionSchema
+	version   uint64
 }
 
 // find returns the tablet that holds a partition key if it is known.
@@ -59,8 +64,10 @@ func (m *keyMap) firstAfter(key []byte) int {
 	return sort.Search(len(m.tablets), func(i int) bool { return bytes.Compare(m.tablets[i].start, key) > 0 })
 }
 
-// next returns the first tablet that reaches beyond a partition key, nil if there is none; false: it isn't known.
-func (m *keyMap) next(key []byte) (*tablet, bool) {
+// next returns the first tablet that reaches beyond a partition key, nil if there is none; false: it isn't known. That there is
+// none before a key (nil: the end) is known only as far as empty says that there is nothing to be found, or if it was learned
+// after the given moment.
+func (m *keyMap) next(key []byte, since time.Time, empty func(m *keyMap, from, to []byte) bool) (*tablet, bool) {
 	if t := m.find(key); t != nil {
 		return t, true
 	}
@@ -69,11 +76,16 @@ func (m *keyMap) next(key []byte) (*tablet, bool) {
 		if !s.contains(key) || time.Now().After(s.expires) {
 			continue
 		}
+		var next *tablet
+		var end []byte
 		switch {
 		case i < len(m.tablets) && s.contains(m.tablets[i].start):
-			return m.tablets[i], true
-		case s.toTheEnd:
-			return nil, true
+			next, end = m.tablets[i], m.tablets[i].start
+		case !s.toTheEnd:
+			continue
+		}
+		if !s.asked.Before(since) || empty(m, key, end) {
+			return next, true
 		}
 	}
 	return nil, false
@@ -86,16 +98,34 @@ type lookupAnswer struct {
 	tablets []*tablet
 }
 
-// locationsOf returns the cache of a table, shared by all that opened it.
-func (c *Client) locationsOf(tableID, tableName string) *locations {
+// next returns the first tablet that reaches beyond a key, nil if there is none.
+func (a *lookupAnswer) next(key []byte) *tablet {
+	i := slices.IndexFunc(a.tablets, func(t *tablet) bool { return t.endsAfter(key) })
+	if i < 0 {
+		return nil
+	}
+	return a.tablets[i]
+}
+
+// locationsOf returns the cache of a table, shared by all that opened it, with its partition schema if that is news.
+func (c *Client) locationsOf(t *Table, version uint64) *locations {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	l := c.locations[tableID]
+	l := c.locations[t.info.ID]
 	if l == nil {
-		l = &locations{c: c, tableID: tableID, tableName: tableName}
-		l.known.Store(&keyMap{})
-		c.locations[tableID] = l
+		l = &locations{c: c, tableID: t.info.ID, tableName: t.info.Name, schema: t.schema}
+		l.known.Store(&keyMap{partition: t.partition, version: version})
+		c.locations[t.info.ID] = l
+		return l
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Tablets keep their identity: writes to them may be waiting.
+	m := &keyMap{tablets: l.known.Load().tablets, partition: t.partition, version: version}
+	if old := l.known.Load(); old.version > version {
+		m.partition, m.version = old.partition, old.version
+	}
+	l.known.Store(m)
 	return l
 }
 
@@ -105,32 +135,28 @@ func (c *Client) forgetTable(tableID string) {
 	delete(c.locations, tableID)
 }
 
-// find returns the tablet that holds a partition key if it is known.
-func (l *locations) find(key []byte) *tablet { return l.known.Load().find(key) }
-
-// locate returns the tablet that holds a partition key and asks the master if it must. That there is none is a
-// CodeRowNotInPartition.
+// locate returns the tablet that holds a partition key, nil if there is none, and asks the master if it must. That there is none is
+// never taken from memory: a range may have been added.
 func (l *locations) locate(ctx context.Context, key []byte) (*tablet, error) {
-	t, err := l.resolve(ctx, key, func(m *keyMap) (*tablet, bool) {
+	t, err := l.resolve(ctx, key, time.Now(), func(m *keyMap) (*tablet, bool) {
 		t := m.find(key)
-		return t, t != nil // that a key is in no tablet is never taken from memory: a range may have been added
+		return t, t != nil
 	})
-	switch {
-	case err != nil:
+	if err != nil || t == nil || !t.contains(key) {
 		return nil, err
-	case t == nil || !t.contains(key):
-		return nil, status.New(status.RowNotInPartition, "table %q has no tablet for partition key %x", l.tableName, key)
 	}
 	return t, nil
 }
 
-// seek returns the first tablet that reaches beyond a partition key, nil if there is none.
-func (l *locations) seek(ctx context.Context, key []byte) (*tablet, error) {
-	return l.resolve(ctx, key, func(m *keyMap) (*tablet, bool) { return m.next(key) })
+// seek returns the first tablet that reaches beyond a partition key, nil if there is none. That there is none before some key is
+// asked anew where that was learned before the given moment, but where empty says that it makes no difference.
+func (l *locations) seek(ctx context.Context, key []byte, since time.Time, empty func(m *keyMap, from, to []byte) bool) (*tablet, error) {
+	return l.resolve(ctx, key, since, func(m *keyMap) (*tablet, bool) { return m.next(key, since, empty) })
 }
 
-// resolve looks for the first tablet that reaches beyond a key in memory, and where that doesn't tell asks the master.
-func (l *locations) resolve(ctx context.Context, key []byte, memory func(*keyMap) (*tablet, bool)) (*tablet, error) {
+// resolve looks for the first tablet that reaches beyond a key in memory, and where that doesn't tell asks the master. An answer to
+// a question from before the given moment doesn't tell that a key is in no tablet.
+func (l *locations) resolve(ctx context.Context, key []byte, since time.Time, memory func(*keyMap) (*tablet, bool)) (*tablet, error) {
 	if t, ok := memory(l.known.Load()); ok {
 		return t, nil
 	}
@@ -141,11 +167,11 @@ func (l *locations) resolve(ctx context.Context, key []byte, memory func(*keyMap
 		answer, err := l.lookup(key).wait(ctx)
 		switch {
 		case err == nil && answer.span.contains(key):
-			i := slices.IndexFunc(answer.tablets, func(t *tablet) bool { return t.endsAfter(key) })
-			if i < 0 {
-				return nil, nil
+			t := answer.next(key)
+			if answer.span.asked.Before(since) && (t == nil || !t.contains(key)) {
+				continue
 			}
-			return answer.tablets[i], nil
+			return t, nil
 		case err == nil && !bytes.Equal(answer.from, key): // the answer was to another question
 			if t, ok := memory(l.known.Load()); ok {
 				return t, nil
@@ -175,6 +201,7 @@ func (l *locations) lookup(key []byte) *run[lookupAnswer] {
 
 func (l *locations) question(key []byte, most int) *run[lookupAnswer] {
 	return l.lookups.start(l.c, l.c.opts.AttemptTimeout, func(ctx context.Context) (lookupAnswer, error) {
+		asked := time.Now()
 		answer, err := l.ask(ctx, key, most)
 		if err != nil {
 			if status.CodeOf(err) == status.TableNotFound {
@@ -182,7 +209,7 @@ func (l *locations) question(key []byte, most int) *run[lookupAnswer] {
 			}
 			return lookupAnswer{}, err
 		}
-		return l.merge(key, answer), nil
+		return l.merge(key, asked, answer)
 	})
 }
 
@@ -192,6 +219,7 @@ func (l *locations) ask(ctx context.Context, key []byte, most int) (*nyalav1.Get
 	err := l.c.callMaster(ctx, what, func(ctx context.Context, m nyalav1.MasterServiceClient, _ bool) (err error) {
 		answer, err = m.GetTableLocations(ctx, &nyalav1.GetTableLocationsRequest{
 			Table: &nyalav1.TableIdentifier{Id: l.tableID}, PartitionKeyStart: key, MaxTablets: uint32(most),
+			PartitionVersion: l.known.Load().version,
 		})
 		return err
 	})
@@ -233,7 +261,7 @@ func (l *locations) fate(t *tablet) *Error {
 
 // merge takes over an answer to the question for the tablets from a key on. Tablets known before keep their identity; those
 // that the answer should have held but didn't are gone.
-func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse) lookupAnswer {
+func (l *locations) merge(from []byte, asked time.Time, answer *nyalav1.GetTableLocationsResponse) (lookupAnswer, error) {
 	ttl := time.Duration(answer.GetTtlMs()) * time.Millisecond
 	if ttl == 0 {
 		ttl = defaultLocationTTL
@@ -242,6 +270,13 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.known.Load()
+	next := &keyMap{partition: old.partition, version: old.version}
+	if p := answer.GetPartitionSchema(); p != nil && answer.GetPartitionVersion() > old.version {
+		next.partition, next.version = schema.PartitionSchemaFromProto(p), answer.GetPartitionVersion()
+		if err := next.partition.Validate(l.schema); err != nil {
+			return lookupAnswer{}, status.Wrap(status.Corruption, err, "the master's partition schema of table %q", l.tableName)
+		}
+	}
 	byID := make(map[string]*tablet, len(old.tablets))
 	for _, t := range old.tablets {
 		byID[t.id] = t
@@ -261,7 +296,7 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 	}
 	slices.SortFunc(fresh, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
 	span := answeredSpan(from, fresh, answer.GetHasMore())
-	span.expires = expires
+	span.expires, span.asked = expires, asked
 	all, spans := slices.Clone(fresh), old.spans
 	for _, t := range byID {
 		if span.overlaps(t) {
@@ -272,15 +307,9 @@ func (l *locations) merge(from []byte, answer *nyalav1.GetTableLocationsResponse
 		all = append(all, t)
 	}
 	slices.SortFunc(all, func(a, b *tablet) int { return bytes.Compare(a.start, b.start) })
-	l.known.Store(&keyMap{tablets: all, spans: addSpan(spans, span)})
-	return lookupAnswer{from: from, span: span, tablets: fresh}
-}
-
-// forgetGaps makes the next seek ask the master where no tablet is known.
-func (l *locations) forgetGaps() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.known.Store(&keyMap{tablets: l.known.Load().tablets})
+	next.tablets, next.spans = all, addSpan(spans, span)
+	l.known.Store(next)
+	return lookupAnswer{from: from, span: span, tablets: fresh}, nil
 }
 
 // keySpan is the partition keys from start to end, without end where there is none.
@@ -288,6 +317,7 @@ type keySpan struct {
 	start, end []byte
 	toTheEnd   bool
 	expires    time.Time
+	asked      time.Time // when the question was put
 }
 
 func (s keySpan) contains(key []byte) bool {

@@ -66,7 +66,7 @@ func TestKeyMap(t *testing.T) {
 				if !answer.HasMore {
 					covered = keys
 				}
-				l.merge(bound(from), answer)
+				mustMerge(t, l, bound(from), answer)
 				for k := lowest; k < covered; k++ {
 					model[k] = ""
 				}
@@ -103,7 +103,7 @@ func checkKeyMap(t *rapid.T, m *keyMap, model []string, bound func(int) []byte) 
 		case got == nil || got.id != want:
 			t.Fatalf("key %d: tablet %v, want %s", k, got, want)
 		}
-		next, known := m.next(bound(k))
+		next, known := m.next(bound(k), time.Time{}, nil)
 		if !known {
 			continue
 		}
@@ -121,6 +121,13 @@ func checkKeyMap(t *rapid.T, m *keyMap, model []string, bound func(int) []byte) 
 	}
 }
 
+// mustMerge takes over an answer that came at once.
+func mustMerge(t interface{ Fatal(...any) }, l *locations, from []byte, answer *nyalav1.GetTableLocationsResponse) {
+	if _, err := l.merge(from, time.Now(), answer); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestMergeIdentity refreshes locations: a tablet keeps its identity and the leader that its servers named, one that
 // disappears is gone, and gaps are forgotten in time.
 func TestMergeIdentity(t *testing.T) {
@@ -132,35 +139,35 @@ func TestMergeIdentity(t *testing.T) {
 			{ServerId: "s1", Role: nyalav1.Role_ROLE_LEADER}, {ServerId: "s2", Role: nyalav1.Role_ROLE_FOLLOWER},
 		},
 	}}}
-	l.merge(nil, answer)
-	a := l.find([]byte{7})
+	mustMerge(t, l, nil, answer)
+	a := l.known.Load().find([]byte{7})
 	if _, leader := a.locationsNow(); leader != "s1" {
 		t.Errorf("leader %q", leader)
 	}
 	if !a.hint("s1", &nyalav1.Peer{ServerId: "s2"}, 7) || a.hint("s3", &nyalav1.Peer{ServerId: "s1"}, 6) {
 		t.Error("a hint of an older term was believed, or that of a newer not")
 	}
-	l.merge(nil, answer)
-	if again := l.find([]byte{7}); again != a {
+	mustMerge(t, l, nil, answer)
+	if again := l.known.Load().find([]byte{7}); again != a {
 		t.Error("the tablet lost its identity")
 	}
 	if _, leader := a.locationsNow(); leader != "s2" {
 		t.Errorf("the master's older word on the leader was taken: %q", leader)
 	}
 	a.notLed("s2")
-	l.merge(nil, answer)
+	mustMerge(t, l, nil, answer)
 	if _, leader := a.locationsNow(); leader != "s1" {
 		t.Errorf("leader %q", leader)
 	}
-	if tb, known := l.known.Load().next(nil); tb != a && known {
+	if tb, known := l.known.Load().next(nil, time.Time{}, nil); tb != a && known {
 		t.Errorf("next %v", tb)
 	}
 	<-time.After(2 * time.Millisecond)
-	if _, known := l.known.Load().next(nil); known || !a.expired() {
+	if _, known := l.known.Load().next(nil, time.Time{}, nil); known || !a.expired() {
 		t.Error("an answer whose time is over counts")
 	}
-	l.merge(nil, &nyalav1.GetTableLocationsResponse{})
-	if l.fate(a) == nil || CodeOf(l.fate(a)) != CodeTabletNotFound || l.find([]byte{7}) != nil {
+	mustMerge(t, l, nil, &nyalav1.GetTableLocationsResponse{})
+	if l.fate(a) == nil || CodeOf(l.fate(a)) != CodeTabletNotFound || l.known.Load().find([]byte{7}) != nil {
 		t.Errorf("fate %v", l.fate(a))
 	}
 }

@@ -67,16 +67,7 @@ type scanSpec struct {
 	positions  []int
 	arrow      *arrow.Schema // of the columns
 	predicates []*nyalav1.Predicate
-	// filter knows which tablets can hold a matching row.
-	filter *schema.PartitionFilter
-}
-
-// skips says whether the scan has nothing to read in a tablet: its share of the keys holds no row that matches.
-func (s *scanSpec) skips(t *tablet) bool {
-	if s.options.TabletID != "" {
-		return s.options.TabletID != t.id
-	}
-	return !s.filter.MayContain(&schema.Partition{Buckets: t.hash, Start: t.start, End: t.end})
+	bound      []*schema.BoundPredicate
 }
 
 func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
@@ -123,7 +114,7 @@ func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
 	for _, p := range o.Predicates {
 		spec.predicates = append(spec.predicates, p.ToProto())
 	}
-	spec.filter = t.partition.Filter(t.schema, bound)
+	spec.bound = bound
 	return spec, nil
 }
 
@@ -218,7 +209,7 @@ func operand(col *schema.Column, value any) (schema.Value, error) {
 type Scanner struct {
 	t        *Table
 	spec     *scanSpec
-	cursor   []byte // partition key from which the next tablet is sought
+	walk     *tabletWalk
 	cur      *tabletScan
 	snapshot Timestamp
 	returned uint64
@@ -231,7 +222,7 @@ func (t *Table) Scan(_ context.Context, o ScanOptions) (*Scanner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Scanner{t: t, spec: spec, snapshot: o.SnapshotTimestamp}, nil
+	return &Scanner{t: t, spec: spec, walk: newTabletWalk(t, spec), snapshot: o.SnapshotTimestamp}, nil
 }
 
 // Next returns the next batch, which holds at least one row, or io.EOF after the last. The caller releases the batch. After
@@ -245,6 +236,10 @@ func (s *Scanner) Next(ctx context.Context) (*Batch, error) {
 			continue
 		}
 		resp, err := s.cur.next(ctx)
+		if err != nil && s.cur.replaced() {
+			s.cur = nil // its range was dropped before anything was read: what is there now is read
+			continue
+		}
 		if err != nil {
 			return nil, s.fail(ctx, err)
 		}
@@ -276,39 +271,26 @@ func (s *Scanner) fail(ctx context.Context, err error) error {
 	return err
 }
 
-// nextTablet begins with the tablet at the cursor; past the last one it ends the scan.
+// nextTablet begins with the next tablet; past the last one it ends the scan.
 func (s *Scanner) nextTablet(ctx context.Context) error {
-	for {
-		t, err := s.t.locations.seek(ctx, s.cursor)
-		switch {
-		case err != nil:
-			return err
-		case t == nil && s.spec.options.TabletID != "":
-			return status.New(status.TabletNotFound, "table %q has no tablet %s", s.t.info.Name, s.spec.options.TabletID)
-		case t == nil:
-			s.err = io.EOF
-			return nil
-		case !s.spec.skips(t):
-			s.cur = newTabletScan(s.t, s.spec, t, s.snapshot, s.returned)
-			return nil
-		}
-		if s.cursor = t.end; len(t.end) == 0 {
-			if s.spec.options.TabletID == "" {
-				s.err = io.EOF
-				return nil
-			}
-			return status.New(status.TabletNotFound, "table %q has no tablet %s", s.t.info.Name, s.spec.options.TabletID)
-		}
+	t, err := s.walk.next(ctx)
+	switch {
+	case err != nil:
+		return err
+	case t == nil:
+		s.err = io.EOF
+	default:
+		s.cur = newTabletScan(s.t, s.spec, t, s.snapshot, s.returned)
 	}
+	return nil
 }
 
-// endTablet moves the cursor past the tablet that has been read.
+// endTablet goes past the tablet that has been read.
 func (s *Scanner) endTablet() {
 	s.returned += s.cur.rows
-	s.cursor = s.cur.tablet.end
+	s.walk.past(s.cur.tablet)
 	s.cur = nil
-	limit := s.spec.options.Limit
-	if len(s.cursor) == 0 || s.spec.options.TabletID != "" || (limit > 0 && s.returned >= limit) {
+	if limit := s.spec.options.Limit; limit > 0 && s.returned >= limit {
 		s.err = io.EOF
 	}
 }

@@ -152,7 +152,7 @@ func (c *Client) scanToken(ctx context.Context, k *nyalav1.ScanToken) (*Scanner,
 	if err != nil {
 		return nil, err
 	}
-	sc.cursor = k.GetPartitionKeyStart()
+	sc.walk.cursor = k.GetPartitionKeyStart()
 	return sc, nil
 }
 

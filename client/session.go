@@ -263,27 +263,40 @@ func newTableBuffer(t *Table) *tableBuffer {
 	return tb
 }
 
-// partitionKey computes the operation's partition key into tb.key.
-func (tb *tableBuffer) partitionKey(op *Operation) (err error) {
-	if tb.cells, tb.ends, err = op.keyCells(tb.cells[:0], tb.ends[:0]); err != nil {
-		return err
-	}
-	tb.key = tb.table.partition.PartitionKey(tb.table.schema, tb.cell, tb.key[:0])
-	return nil
-}
-
 // find returns the operation's tablet, nil if the master must be asked.
 func (tb *tableBuffer) find(op *Operation) (*tablet, error) {
-	if err := tb.partitionKey(op); err != nil {
+	if err := tb.keyCells(op); err != nil {
 		return nil, err
 	}
-	return tb.table.locations.find(tb.key), nil
+	known := tb.table.locations.known.Load()
+	tb.key = known.partition.PartitionKey(tb.table.schema, tb.cell, tb.key[:0])
+	return known.find(tb.key), nil
 }
 
-// locate returns the operation's tablet.
+func (tb *tableBuffer) keyCells(op *Operation) (err error) {
+	tb.cells, tb.ends, err = op.keyCells(tb.cells[:0], tb.ends[:0])
+	return err
+}
+
+// locate returns the operation's tablet. That there is none is a CodeNotFound.
 func (tb *tableBuffer) locate(ctx context.Context, op *Operation) (*tablet, error) {
-	if err := tb.partitionKey(op); err != nil {
+	if err := tb.keyCells(op); err != nil {
 		return nil, err
 	}
-	return tb.table.locations.locate(ctx, tb.key)
+	l := tb.table.locations
+	for {
+		known := l.known.Load()
+		tb.key = known.partition.PartitionKey(tb.table.schema, tb.cell, tb.key[:0])
+		t, err := l.locate(ctx, tb.key)
+		switch {
+		case err != nil:
+			return nil, err
+		case l.known.Load().version != known.version:
+			// Ranges have come or gone, and the row may belong elsewhere by that.
+		case t == nil:
+			return nil, tb.table.notCovered(known.partition, tb.cell)
+		default:
+			return t, nil
+		}
+	}
 }

@@ -21,12 +21,14 @@ func localTable(tb testing.TB, columns []Column, buckets int) *Table {
 		ps.Hash = []schema.HashDimension{{Columns: []schema.ColumnID{0}, Buckets: uint32(buckets)}}
 	}
 	t := &Table{c: c, info: TableInfo{Name: "local"}, schema: s, partition: ps, locations: &locations{c: c, tableName: "local"}}
-	t.locations.known.Store(&keyMap{})
+	t.locations.known.Store(&keyMap{partition: ps})
 	answer := &nyalav1.GetTableLocationsResponse{TtlMs: uint32(time.Hour.Milliseconds())}
 	for i, p := range ps.Partitions() {
 		answer.Tablets = append(answer.Tablets, &nyalav1.TabletLocations{TabletId: fmt.Sprint("tablet-", i), Partition: p.ToProto()})
 	}
-	t.locations.merge(nil, answer)
+	if _, err := t.locations.merge(nil, time.Now(), answer); err != nil {
+		tb.Fatal(err)
+	}
 	return t
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/nyaladb/nyala/internal/status"
 )
 
-// Table is an open table: its name, its schema as of when it was opened, and where its tablets are. It is safe for
+// Table is an open table: its name and its schema as of when it was opened, and where its tablets are. It is safe for
 // concurrent use and needs no closing.
 type Table struct {
 	c         *Client
@@ -68,10 +68,12 @@ func (c *Client) openTable(ctx context.Context, table *nyalav1.TableIdentifier, 
 		return nil, status.Wrap(status.CodeOf(err), err, "%s: the master's partition schema", what)
 	}
 	t := &Table{c: c, info: tableInfo(answer.GetTable()), schema: s, partition: ps}
-	t.locations = c.locationsOf(t.info.ID, t.info.Name)
-	t.locations.forgetGaps() // ranges may have been added
+	t.locations = c.locationsOf(t, answer.GetPartitionVersion())
 	return t, nil
 }
+
+// id names the table whatever it is called now.
+func (t *Table) id() *nyalav1.TableIdentifier { return &nyalav1.TableIdentifier{Id: t.info.ID} }
 
 // Name is the table's name when it was opened.
 func (t *Table) Name() string { return t.info.Name }
@@ -88,7 +90,7 @@ func (t *Table) Schema() *Schema { return t.schema }
 // Columns are the table's columns, key columns first. The slice is shared: don't change it.
 func (t *Table) Columns() []Column { return t.schema.Columns() }
 
-// PartitionSchema says how the rows are divided among tablets.
+// PartitionSchema says how the rows were divided among tablets when the table was opened.
 func (t *Table) PartitionSchema() *PartitionSchema { return t.partition }
 
 // Replicas is the number of replicas of each tablet.

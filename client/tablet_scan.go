@@ -27,6 +27,9 @@ type tabletScan struct {
 	lastKey  []byte
 	rows     uint64
 	finished bool
+	// names is how the server is to be asked for columns where its tablet doesn't know a schema as old as the table's; nil: as they
+	// were when the table was opened.
+	names *columnNames
 
 	// The open scanner, while scannerID is set.
 	server    replica
@@ -61,6 +64,11 @@ func (ts *tabletScan) next(ctx context.Context) (*nyalav1.ScanResponse, error) {
 				return nil, err
 			}
 			return resp, nil
+		case verdict == giveUp && err.Code == status.MismatchedSchema && ts.names == nil:
+			if ts.names, err = ts.newNames(ctx, err); err != nil {
+				return nil, err
+			}
+			continue
 		case verdict == giveUp:
 			return nil, err
 		case verdict == nextReplica && ctx.Err() == nil:
@@ -74,6 +82,12 @@ func (ts *tabletScan) next(ctx context.Context) (*nyalav1.ScanResponse, error) {
 		}
 		clear(tried)
 	}
+}
+
+// replaced says whether the tablet is gone, its range dropped, before anything of it was read: what is at its place now may be read
+// instead.
+func (ts *tabletScan) replaced() bool {
+	return !ts.opened && ts.tablet.isGone() && ts.spec.options.TabletID == ""
 }
 
 // accept takes over what an answer says about where the scan is. An answer that leaves that open is refused: the scan could
@@ -199,6 +213,9 @@ func (ts *tabletScan) request(opening bool) *nyalav1.ScanRequest {
 		PropagatedTimestamp: ts.t.c.latest.Load(),
 		LastPrimaryKey:      ts.lastKey,
 		SchemaVersion:       ts.t.schema.Version(),
+	}
+	if ts.names != nil {
+		scan.SchemaVersion, scan.Columns, scan.Predicates = ts.names.version, ts.names.columns, ts.names.predicates
 	}
 	if ts.limit > 0 {
 		scan.Limit = ts.limit - ts.rows

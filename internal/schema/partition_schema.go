@@ -131,6 +131,9 @@ func (d *HashDimension) bucket(input []byte) uint32 {
 	return uint32(Murmur2_64(input, uint64(d.Seed)) % uint64(d.Buckets))
 }
 
+// HashOf returns the hash dimensions that hold for the range that begins at a range key.
+func (ps *PartitionSchema) HashOf(lower []byte) []HashDimension { return ps.hashFor(lower) }
+
 // hashFor returns the hash dimensions that hold for a range key.
 func (ps *PartitionSchema) hashFor(rangeKey []byte) []HashDimension {
 	for i := range ps.CustomRanges {
