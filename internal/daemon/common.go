@@ -38,6 +38,7 @@ type Common struct {
 	WebInterface           string
 	WebPort                int
 	WebAdvertisedAddresses []string
+	MetricsDefaultLevel    string
 
 	WALDir   string
 	DataDirs []string // WALDir, when none were given
@@ -79,6 +80,7 @@ func DefaultCommon(d Defaults) Common {
 		Memory:                 memory.DefaultConfig(),
 		WebInterface:           "0.0.0.0",
 		WebPort:                d.WebPort,
+		MetricsDefaultLevel:    LevelInfo.String(),
 		Log:                    DefaultLogConfig(),
 		HeartbeatInterval:      500 * time.Millisecond,
 		MaxMissedHeartbeats:    3,
@@ -114,6 +116,10 @@ func (c *Common) Register(f *Flags) {
 	g.Int(&c.WebPort, "webserver_port", "port of the web server; 0: any free one", Between(0, 65535))
 	g.Strings(&c.WebAdvertisedAddresses, "webserver_advertised_addresses", "where others reach the web server, as Prometheus is told; not set: the bound address, or the host of rpc_advertised_addresses where all are bound",
 		Tagged(Advanced), Checked("host:port,…", func(text string) error { _, err := rpc.ParseAddresses(text, c.defaults.WebPort); return err }))
+
+	g.String(&c.MetricsDefaultLevel, metricsLevelFlag, "the level of what /metrics shows to who asks for nothing in particular; a level includes those above it",
+		Tagged(Advanced, Evolving, Runtime), OneOf(levelNames[:]...),
+		NotKudus("info, not debug: series of single tables and tablets, which are as many as those, are for who asks for them"))
 
 	g = f.Group("Folders")
 	g.String(&c.WALDir, "fs_wal_dir", "folder of the write-ahead log and of the server's identity", Required(),
@@ -278,7 +284,14 @@ func (c *Common) PeerConfig() rpc.PeerConfig {
 func (c *Common) WebConfig() WebConfig {
 	return WebConfig{
 		Interface: c.WebInterface, Port: c.WebPort, Advertised: c.WebAdvertisedAddresses, TrustedSubnets: c.RPCLimits.trustedSubnets(),
+		MetricsLevel: c.metricsLevel(),
 	}
+}
+
+// metricsLevel is the flag's, whose check let it pass.
+func (c *Common) metricsLevel() Level {
+	level, _ := parseLevel(c.MetricsDefaultLevel)
+	return level
 }
 
 // folders are those of the log and the data, each once.

@@ -9,8 +9,11 @@ import (
 	"github.com/nyaladb/nyala/internal/rpc"
 )
 
-// sampleEveryFlag may be changed while the daemon runs.
-const sampleEveryFlag = "rpc_listen_socket_stats_every_log2"
+// Flags that may be changed while the daemon runs.
+const (
+	sampleEveryFlag  = "rpc_listen_socket_stats_every_log2"
+	metricsLevelFlag = "metrics_default_level"
+)
 
 // RPCLimits are how connections are accepted, who may come, and how much at once.
 type RPCLimits struct {

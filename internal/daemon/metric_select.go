@@ -26,10 +26,10 @@ func parseLevel(text string) (Level, error) {
 	return Level(i), nil
 }
 
-// parseSelection reads a query. The level is info where none is given; who asks for entities, ids or names gets what is
+// parseSelection reads a query. The level is byDefault where none is given; who asks for entities, ids or names gets what is
 // asked for whatever its level.
-func parseSelection(q url.Values) (Selection, error) {
-	s := Selection{Level: LevelInfo, Types: listOf(q, "types"), IDs: listOf(q, "ids"), Metrics: listOf(q, "metrics")}
+func parseSelection(q url.Values, byDefault Level) (Selection, error) {
+	s := Selection{Level: byDefault, Types: listOf(q, "types"), IDs: listOf(q, "ids"), Metrics: listOf(q, "metrics")}
 	for _, t := range s.Types {
 		if t != entityServer && t != entityTable && t != entityTablet {
 			return s, fmt.Errorf("types %.40q: want server, table or tablet", t)

@@ -69,6 +69,11 @@ func TestSelection(t *testing.T) {
 		_, same, _ := get(t, w, "/metrics_prometheus"+query)
 		require.Equal(t, strings.Count(body, "\n"), strings.Count(same, "\n"), query)
 	}
+	w.SetMetricsLevel(LevelWarn)
+	_, body, _ := get(t, w, "/metrics")
+	require.NotContains(t, body, "raft_groups")
+	_, body, _ = get(t, w, "/metrics?level=info")
+	require.Contains(t, body, "raft_groups")
 	for _, query := range []string{"?level=loud", "?types=tablet,cell"} {
 		code, body, _ := get(t, w, "/metrics"+query)
 		require.Equal(t, http.StatusBadRequest, code)

@@ -70,6 +70,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	if err != nil {
 		return CantStart(err)
 	}
+	env.Flags.OnChange(metricsLevelFlag, func() error { w.SetMetricsLevel(c.metricsLevel()); return nil })
 	env.Flags.OnChange(sampleEveryFlag, func() error { return n.RPC.SetSampleEveryLog2(c.RPCLimits.SampleEveryLog2) })
 	if err := w.advertise(n.Addresses()[0]); err != nil {
 		return errors.Join(CantStart(err), n.Close())

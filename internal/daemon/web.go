@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/rpc"
@@ -25,6 +26,8 @@ type WebConfig struct {
 	// Advertised are where others reach it, host:port each (--webserver_advertised_addresses); empty: see advertise.
 	Advertised []string
 
+	// MetricsLevel is that of /metrics where the request names none (--metrics_default_level); SetMetricsLevel changes it.
+	MetricsLevel Level
 	// TrustedSubnets are where callers may come from who see profiles, beside this machine (--trusted_subnets).
 	TrustedSubnets []netip.Prefix
 
@@ -42,6 +45,7 @@ type Web struct {
 	log   *slog.Logger
 	mux   *http.ServeMux
 	start time.Time
+	level atomic.Int32 // a Level
 
 	mu       sync.Mutex
 	ln       net.Listener
@@ -62,6 +66,7 @@ func NewWeb(cfg WebConfig) (*Web, error) {
 		cfg.Health = &Health{}
 	}
 	w := &Web{cfg: cfg, log: cfg.Logger, mux: http.NewServeMux(), start: time.Now()}
+	w.SetMetricsLevel(cfg.MetricsLevel)
 	w.mux.HandleFunc("GET /{$}", w.serveIndex)
 	w.mux.HandleFunc("GET /healthz", func(rw http.ResponseWriter, r *http.Request) { serveHealth(rw, r, "alive", cfg.Health.Live) })
 	w.mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, r *http.Request) { serveHealth(rw, r, "ready", cfg.Health.Ready) })

@@ -18,7 +18,7 @@ const maxScrapes = 4
 func (w *Web) addMetrics() {
 	places := make(chan struct{}, maxScrapes)
 	scrape := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		s, err := parseSelection(r.URL.Query())
+		s, err := parseSelection(r.URL.Query(), Level(w.level.Load()))
 		if err != nil {
 			http.Error(rw, err.Error(), http.StatusBadRequest)
 			return
@@ -44,6 +44,9 @@ func (w *Web) addMetrics() {
 	w.mux.HandleFunc("GET /metrics/help", w.serveMetricsHelp)
 	w.Link("/metrics/help", "what each metric is")
 }
+
+// SetMetricsLevel changes WebConfig.MetricsLevel of a server that may be running.
+func (w *Web) SetMetricsLevel(l Level) { w.level.Store(int32(l)) }
 
 func (w *Web) serveMetricsHelp(rw http.ResponseWriter, r *http.Request) {
 	metrics := w.cfg.Metrics.Metrics()

@@ -35,7 +35,7 @@ func startWeb(t *testing.T, edit func(*WebConfig)) *Web {
 // startWebBefore is startWeb for what must be added before it runs.
 func startWebBefore(t *testing.T, edit func(*WebConfig), add func(*Web)) *Web {
 	t.Helper()
-	cfg := WebConfig{Interface: "127.0.0.1", Title: "nyala-tserver", Metrics: NewRegistry(), Health: &Health{}, Logger: slog.New(slog.DiscardHandler)}
+	cfg := WebConfig{Interface: "127.0.0.1", Title: "nyala-tserver", Metrics: NewRegistry(), MetricsLevel: LevelInfo, Health: &Health{}, Logger: slog.New(slog.DiscardHandler)}
 	cfg.Flags = newTestProgram().prog.Flags
 	if edit != nil {
 		edit(&cfg)

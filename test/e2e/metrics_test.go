@@ -73,6 +73,26 @@ func TestWebPages(t *testing.T) {
 	}
 }
 
+// TestMetricsLevelAtRunTime changes the level of /metrics on a live server.
+func TestMetricsLevelAtRunTime(t *testing.T) {
+	web := tabletServers(t, newCluster(t, 1))[0].Web
+	for level, want := range map[string]bool{"warn": false, "debug": true, "info": false} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+web+"/varz?metrics_default_level="+level, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %v %v", level, resp, err)
+		}
+		resp.Body.Close()
+		_, body := get(t, "http://"+web+"/metrics")
+		if found := strings.Contains(body, "\nwal_trash_bytes "); found != want || strings.Contains(body, "\nraft_groups ") != (level != "warn") {
+			t.Errorf("%s: the series are another level's", level)
+		}
+	}
+}
+
 // TestManyTablets shows that the default output of servers with 2,000 tablets stays under 1 MiB and comes in under 50 ms; and
 // that the series of each tablet are there for who asks.
 func TestManyTablets(t *testing.T) {
