@@ -3,7 +3,8 @@
 // what the catalog says. It is never in the way of reads and writes under way.
 //
 // The catalog is a tablet like any other, led by one of the masters (docs/format/catalog.md). What is held in memory is
-// rebuilt from it each time this master begins to lead; a change is written first and shown after.
+// rebuilt from it each time this master begins to lead; a change is written first and shown after. What the leading master
+// knows of the cluster's health it shows as metrics and pages, and it names all servers to Prometheus (AddPages).
 //
 // # Invariants
 //

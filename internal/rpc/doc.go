@@ -7,7 +7,8 @@
 // Listen makes a TCP listener with a backlog of the operator's choice. A connection to a Server passes its front door: the
 // acceptors (acceptor.go), admission by subnet and number (admission.go), and the mux, which sorts it by its first bytes
 // (mux.go) before gRPC sees it; a call passes its service's queue (limits.go). Server is a gRPC server with the limits,
-// checks and metrics that all daemons share; services are registered on it as on a *grpc.Server. Dial gives a connection
+// checks and metrics that all daemons share; services are registered on it as on a *grpc.Server, and its calls under way are
+// known (calls.go). Dial gives a connection
 // whose errors are *status.Error. PeerTransport sends batches of group messages to other servers and is the PeerService of its own.
 //
 // # Life cycle
