@@ -95,7 +95,7 @@ func (a *app) root() *cobra.Command {
 	)
 	root.AddCommand(
 		inGroup("start", a.localCommand()), inGroup("start", a.demoCommand()),
-		inGroup("data", a.tableCommand()),
+		inGroup("data", a.tableCommand()), inGroup("data", a.perfCommand()),
 		inGroup("ops", a.clusterCommand()), inGroup("ops", a.masterCommand()), inGroup("ops", a.tserverCommand()), inGroup("ops", a.tabletCommand()),
 		inGroup("ops", a.clockCommand()), inGroup("ops", a.walCommand()),
 		a.versionCommand(),
