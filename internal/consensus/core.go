@@ -230,6 +230,11 @@ func (c *Core) Tick() {
 	c.tickCloses()
 }
 
+// Rests says whether time means nothing to any group here, so that Tick may be left out.
+func (c *Core) Rests() bool {
+	return len(c.active)+len(c.elections.line)+len(c.elections.asked)+len(c.bringUp)+len(c.closers) == 0
+}
+
 // Receive takes a message from another replica of a group. It says why it was left alone, if it was: "" otherwise.
 func (c *Core) Receive(m *nyalav1.GroupMessage) (ignored string) {
 	if len(m.GetTabletId()) != 16 {

@@ -52,6 +52,9 @@ func (c *Core) vacateAll() {
 	for _, g := range c.byNumber() {
 		if g.err == nil && g.barred() != causeNone {
 			if g.drain(); !g.goIfMust() {
+				if g.role == raft.StateLeader && g.otherVoters() {
+					g.wake(wakeBarred) // a tick tries again what doesn't come off at once
+				}
 				g.vacate()
 			}
 			c.touch(g)

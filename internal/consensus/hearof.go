@@ -27,9 +27,6 @@ const bringUpsPerTick = 64
 // that rest without a member there are brought up, at a bounded rate. When one has started anew, its leaderships are no more, and
 // nothing there is quiet.
 func (c *Core) HearOf(n ServerNews) {
-	if !c.cfg.ServerLiveness {
-		n.Deaf = nil
-	}
 	was := c.servers[n.Server]
 	c.servers[n.Server] = serverState{heard: n.Heard, beats: n.Beats, deaf: n.Deaf}
 	switch {
@@ -56,7 +53,9 @@ func (c *Core) silent(server ident.ServerID) {
 			if g.quiet.on && !g.quorumHeard() {
 				g.wake(wakeSilent)
 			}
-		case g.follows(server) && c.cfg.ServerLiveness:
+		case g.follows(server) && !c.cfg.ServerLiveness:
+			g.wake(wakeSilent) // raft's timer has to run
+		case g.follows(server):
 			if g.mostAreDeaf(server) {
 				g.loseLeader(wakeSilent, electionSilent)
 				continue

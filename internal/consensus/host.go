@@ -146,6 +146,9 @@ func (h *Host) tick(ctx context.Context) error {
 			now := h.deps.Blamed != nil && h.deps.Blamed()
 			retention := h.cfg.Limits.retention(h.deps.Log.Size().LiveBytes)
 			for _, w := range h.workers {
+				if w.rests.Load() && now == blamed && retention == retain {
+					continue
+				}
 				w.box.put(func(m *mail) {
 					if now != blamed {
 						m.commands = append(m.commands, func(c *Core) { c.SetBlamed(now) })

@@ -90,8 +90,9 @@ type server struct {
 	asked  map[ident.ServerID]bool
 	askAge int
 
-	// theirs and ours are the sums at the last beat, if they differed.
+	// theirs and ours are the sums that differ, and age the ticks since they were seen first.
 	differ       bool
+	age          int
 	theirs, ours QuietSum
 	// request is the number of the last list asked for; while one is awaited, wait counts down the ticks.
 	request uint64
@@ -127,6 +128,7 @@ func (s *Servers) Tick() {
 	for _, id := range slices.Sorted(maps.Keys(s.known)) {
 		p := s.known[id]
 		p.ago++
+		p.age++
 		p.wait = max(p.wait-1, 0)
 		if p.heard {
 			for of := range p.deaf {
@@ -181,15 +183,17 @@ func (s *Servers) HearBeat(from ident.ServerID, incarnation uint64, theirs, ours
 }
 
 // compare looks whether both ends have the same groups quiet. Handshakes under way make them differ now and then; what differs
-// in two beats with nothing changed at either end is a difference that stays.
+// in two beats that are about an interval apart, with nothing changed at either end, is a difference that stays.
 func (s *Servers) compare(from ident.ServerID, p *server, theirs, ours QuietSum) {
 	if theirs.same(ours) {
 		p.differ = false
 		return
 	}
-	stays := p.differ && p.theirs.same(theirs) && p.ours == ours
-	p.differ, p.theirs, p.ours = true, theirs, ours
-	if stays && p.wait == 0 {
+	if !p.differ || !p.theirs.same(theirs) || p.ours != ours {
+		p.differ, p.age, p.theirs, p.ours = true, 0, theirs, ours
+		return
+	}
+	if p.age >= max(s.cfg.HeartbeatTicks-1, 1) && p.wait == 0 {
 		p.request++
 		p.wait, p.parts, p.groups = listIntervals*s.cfg.HeartbeatTicks, 0, nil
 		s.send(from, &nyalav1.ServerMessage{Kind: &nyalav1.ServerMessage_ListRequest{ListRequest: &nyalav1.QuietListRequest{Request: p.request}}})

@@ -56,11 +56,11 @@ const (
 	wakeSilent    wakeCause = "server_silent"
 	wakeBack      wakeCause = "server_back"
 	wakeRestarted wakeCause = "server_restarted"
-	wakeNoReplica wakeCause = "no_replica"
+	wakeBarred    wakeCause = "leads_no_more" // its server's clock is fenced or blamed
 )
 
 var wakeCauses = []wakeCause{
-	wakeMessage, wakeSend, wakeChange, wakeLeft, wakeNotQuiet, wakeList, wakeSilent, wakeBack, wakeRestarted, wakeNoReplica,
+	wakeMessage, wakeSend, wakeChange, wakeLeft, wakeNotQuiet, wakeList, wakeSilent, wakeBack, wakeRestarted, wakeBarred,
 }
 
 // quietTick lets a leader with nothing to do offer to rest. Offers leave half a heartbeat interval after raft's heartbeats: after

@@ -28,6 +28,7 @@ type testNet struct {
 	mu    sync.Mutex
 	hosts map[ident.ServerID]*testHost
 	cut   map[ident.ServerID]bool
+	sent  atomic.Int64 // messages, those that are lost among them
 }
 
 // testHost is a server: its host, log, clock, and what it has applied.
@@ -61,6 +62,7 @@ type inBatch struct {
 
 func (h *testHost) Send(to ident.ServerID, _ string, _ Channel, msgs []*nyalav1.GroupMessage) {
 	n := h.net
+	n.sent.Add(int64(len(msgs)))
 	n.mu.Lock()
 	peer := n.hosts[to]
 	lost := n.cut[to] || n.cut[h.id] || peer == nil
@@ -302,6 +304,9 @@ func (c *testCluster) start(id ident.ServerID, log wal.Store) *testHost {
 				case <-ctx.Done():
 					return
 				case b := <-h.in:
+					if beat := b.batch.GetBeat(); beat != nil {
+						h.HearBeat(b.from, beat)
+					}
 					h.Receive(b.from, b.batch)
 				}
 			}

@@ -265,7 +265,10 @@ func (w *world) loseLeader(t ident.TabletID) {
 		w.check.failf("%s rests without a leader", t)
 		return
 	}
-	how, within := w.rng.IntN(6), 3*simElectionTicks
+	how, within := w.rng.IntN(7), 3*simElectionTicks
+	if w.opts.timers {
+		within *= 3 // as many attempts
+	}
 	switch how {
 	case 0:
 		w.crash(old)
@@ -283,11 +286,14 @@ func (w *world) loseLeader(t ident.TabletID) {
 			w.flight = nil
 			within += simElectionTicks
 		}
-	case 5:
+	case 5, 6:
 		for i := range w.servers {
 			if i != old.id {
-				w.cut[[2]int{i, old.id}], w.cut[[2]int{old.id, i}] = true, true
+				w.cut[[2]int{i, old.id}], w.cut[[2]int{old.id, i}] = true, how == 5
 			}
+		}
+		if how == 6 { // it hears nobody but can send: raft finds out in up to two election timeouts that nobody answers
+			within += simElectionTicks
 		}
 	}
 	w.trace.add("s%d is lost to %s: up %v, paused %v, cut %v", old.id, short(t), old.up, old.paused, w.cut)
@@ -314,7 +320,7 @@ func (w *world) loseLeader(t ident.TabletID) {
 		}
 		w.boot(old)
 		old.down = false
-		if !w.settle(simElectionTicks, func() bool { return w.converged(t) }) {
+		if !w.opts.timers && !w.settle(simElectionTicks, func() bool { return w.converged(t) }) {
 			w.check.failf("%s: a server that is back isn't brought up", t)
 			return
 		}

@@ -36,7 +36,7 @@ func optionsOf(seed uint64) worldOptions {
 	o.clocks = seed/16%4 == 0
 	o.noPush = seed%6 == 5
 	o.batched = seed%4 != 1
-	o.quiet = seed%3 == 0
+	o.quiet, o.timers = seed%3 == 0, seed%15 == 0
 	return o
 }
 

@@ -60,6 +60,7 @@ type worldOptions struct {
 	quiet     bool // servers send beats, groups with nothing to do rest
 	noPush    bool // commit indexes aren't pushed
 	usual     bool // the limits of production; otherwise low ones
+	timers    bool // with quiet: raft's own timers decide when groups elect
 	steps     int
 }
 
@@ -203,7 +204,7 @@ func (w *world) boot(s *simServer) {
 	}
 	s.core = consensus.NewCore(consensus.CoreConfig{
 		HeartbeatTicks: 2, ElectionTicks: 6, PreElection: !w.opts.noPreVote, PushCommit: !w.opts.noPush,
-		Quiesce: w.opts.quiet, ServerLiveness: w.opts.quiet, Pairs: w.meet(s),
+		Quiesce: w.opts.quiet, ServerLiveness: w.opts.quiet && !w.opts.timers, Pairs: w.meet(s),
 		Limits: limits,
 	}, s.clock)
 	if w.plant != nil {

@@ -18,6 +18,8 @@ type worker struct {
 	// out collects messages by server and channel for one call of the transport each.
 	out map[route]*[]*nyalav1.GroupMessage
 	hot []route
+	// rests: no group of the core needs ticks.
+	rests atomic.Bool
 }
 
 type route struct {
@@ -50,6 +52,7 @@ func (w *worker) run(ctx context.Context) error {
 	for w.box.take(ctx, &w.mail) {
 		w.step(&w.mail)
 		w.dispatch(w.core.Take())
+		w.rests.Store(w.core.Rests())
 	}
 	return nil
 }
