@@ -271,6 +271,7 @@ func (g *group) receiveQuietOffer(from ident.ReplicaID, o *nyalav1.QuietOffer) {
 		g.hold(&g.core.cfg.Pairs.pair(server).follows, quietHash(g.id, g.term, from, g.cfg.Replica), server)
 		g.rest()
 	}
+	g.tellCommitted()
 	g.sendQuiet(from, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_QuietAnswer{QuietAnswer: &nyalav1.QuietAnswer{
 		Term: o.GetTerm(), Index: o.GetIndex(), Seq: o.GetSeq(),
 	}}})
@@ -290,6 +291,8 @@ func (g *group) receiveQuietAnswer(from ident.ReplicaID, a *nyalav1.QuietAnswer)
 	if g.drain(); g.err != nil || q.offered == 0 {
 		return
 	}
+	f := g.follower(from)
+	f.known, f.heardAge = q.offered, 0
 	q.accepted = append(q.accepted, from)
 	g.maybeRest()
 }
