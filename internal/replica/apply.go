@@ -62,7 +62,7 @@ func applyGroup(b *tablet.Batch, r *Replica, entries []consensus.CommittedEntry)
 		if err != nil {
 			return outcomes, fmt.Errorf("apply entry %s: %w", e.OpID, err)
 		}
-		outcomes = append(outcomes, outcome{op: e.OpID, result: result, request: op.Write.GetRequestId(), altered: op.Schema != nil})
+		outcomes = append(outcomes, outcome{op: e.OpID, result: result, request: op.Write.GetRequestId(), altered: op.Schema != nil || op.Config != nil})
 	}
 	return outcomes, nil
 }

@@ -17,6 +17,13 @@
 // whoever leads by then; it gives that answer only where the caller's time ends before the entry is here. A server without a
 // replica passes nothing on: it doesn't know where to.
 //
+// # A copy
+//
+// A leader whose log doesn't reach a member has the member's server make a copy: its copier fetches one stream (docs/format/copy.md)
+// of the leader's store as of one moment, writes it under a new number, and installs it by one commit of the WAL that names the
+// number and drops the old one's. The leader holds its log meanwhile. Whatever fails leaves nothing, and is begun anew as long
+// as it is needed. A replica that was removed from its group deletes itself.
+//
 // # Invariants
 //
 //	I1: an answer is given only after the batch that holds its outcome is visible to reads here; to a write that was passed
@@ -29,6 +36,10 @@
 //	I5: a replica is created, opened and deleted by one call at a time; the WAL alone says whether it exists. A creation or
 //	    an opening that was begun is finished or undone, whatever becomes of its caller.
 //	I6: "not applied" is said only of what never will be.
+//	I7: a copy's rows are durable before the WAL names their number; a number that the WAL doesn't name holds nothing once the
+//	    server has started, durably, before any is given out.
+//	I8: a copy takes the place of a replica of its own id that is sound, or of a lower id. It is never made of a voter that isn't
+//	    here: what that one promised is lost.
 //
 // # Life cycle
 //
@@ -40,7 +51,7 @@
 //
 // Manager.mu guards the map of replicas, Replica.mu the waits and the state. Neither is held over I/O but for a look-up of
 // a request record. A replica's turn is taken before Manager.mu, Manager.mu before Replica.mu, and Replica.mu before the
-// locks of host and store.
+// locks of host and store. copier.mu guards which copies are under way, and no other lock is taken under it.
 //
 // # Tests
 //

@@ -54,9 +54,6 @@ func (m *Manager) newReplica(rec *nyalav1.ReplicaRecord, id ident.TabletID) *Rep
 
 // open starts the replicas that the WAL held at the start, in parallel. One that can't be started fails alone.
 func (m *Manager) open(ctx context.Context) error {
-	if err := m.sweep(); err != nil {
-		return err
-	}
 	var eg errgroup.Group
 	eg.SetLimit(m.cfg.OpenParallel)
 	for _, r := range m.found {
@@ -80,20 +77,27 @@ func (m *Manager) open(ctx context.Context) error {
 	return nil
 }
 
-// sweep removes what the store holds of replicas that the WAL no longer knows: a crash cut their deletion short.
+// sweep removes what the store holds of replicas that the WAL doesn't know: a crash cut their deletion short, or a copy that
+// wasn't installed yet. It comes before any number is given out, and what it removed is gone for good when it returns: the
+// number of a copy that came to nothing may be given again.
 func (m *Manager) sweep() error {
 	numbers, err := m.store.ListNumbers()
 	if err != nil {
 		return fmt.Errorf("list the store's replicas: %w", err)
 	}
+	swept := false
 	for _, n := range numbers {
 		if m.known(n) {
 			continue
 		}
-		m.cfg.Logger.Info("removing the rows of a deleted replica", "number", uint64(n))
+		m.cfg.Logger.Info("removing the rows of a deleted replica, or of a copy that wasn't finished", "number", uint64(n))
 		if err := m.store.Delete(n); err != nil {
 			return fmt.Errorf("delete rows of replica %d: %w", n, err)
 		}
+		swept = true
+	}
+	if swept {
+		return m.store.Flush()
 	}
 	return nil
 }
@@ -137,6 +141,15 @@ func (m *Manager) join(ctx context.Context, r *Replica, t *tablet.Tablet, campai
 	if err := r.running(t); err != nil {
 		return nil //nolint:nilerr // it ended before it began: its end was said where it was asked for
 	}
+	if err := m.startGroup(ctx, r, t, campaign); err != nil {
+		return err
+	}
+	m.changed(r.id)
+	return nil
+}
+
+// startGroup starts a replica's group behind what its tablet has applied.
+func (m *Manager) startGroup(ctx context.Context, r *Replica, t *tablet.Tablet, campaign bool) error {
 	index, ts := t.Applied()
 	err := m.host.StartGroup(context.WithoutCancel(ctx), consensus.GroupConfig{
 		Number:           r.Number(),
@@ -150,7 +163,6 @@ func (m *Manager) join(ctx context.Context, r *Replica, t *tablet.Tablet, campai
 	if err != nil {
 		return fmt.Errorf("start the group: %w", err)
 	}
-	m.changed(r.id)
 	return nil
 }
 
@@ -262,8 +274,13 @@ func (m *Manager) create(ctx context.Context, r *Replica) error {
 // Delete removes a replica and all it holds. Once it returns nil the replica is gone for good; a replica that isn't here is
 // no error. One that is being opened or created is waited for. After an error it may be called again.
 func (m *Manager) Delete(ctx context.Context, id ident.TabletID) error {
+	return m.DeleteReplica(ctx, id, 0)
+}
+
+// DeleteReplica is Delete of the replica with the given id alone; 0: of whichever is here.
+func (m *Manager) DeleteReplica(ctx context.Context, id ident.TabletID, replica ident.ReplicaID) error {
 	r, err := m.lookup(id)
-	if err != nil {
+	if err != nil || replica != 0 && replica != r.ReplicaID() {
 		return nil //nolint:nilerr // it isn't here
 	}
 	r.stop(nyalav1.TabletState_TABLET_STATE_DELETING, errDeleting(id))
@@ -309,6 +326,7 @@ func (m *Manager) stop() {
 	m.mu.Lock()
 	m.stopping = true
 	m.mu.Unlock()
+	m.copies.stop()
 	for _, r := range m.all() {
 		r.stop(nyalav1.TabletState_TABLET_STATE_STOPPED, errStopping())
 	}

@@ -47,6 +47,7 @@ type Manager struct {
 
 	metrics  *metrics
 	forwards *forwards
+	copies   *copier
 
 	// found are the replicas that the WAL held at the start.
 	found []*Replica

@@ -36,6 +36,7 @@ type NodeConfig struct {
 	Consensus consensus.Config
 	Tablet    tablet.Options
 	WAL       wal.Config
+	Copy      CopyConfig
 	// Memory says when writes must wait for memory; nil: never. It is the process's, and outlives the node.
 	Memory *memory.Limit
 	// AdvertisedAddresses are what others are told to call; empty: the bound ones.
@@ -58,7 +59,7 @@ type NodeConfig struct {
 func DefaultNodeConfig() NodeConfig {
 	return NodeConfig{
 		RPC: rpc.DefaultServerConfig(), Peers: rpc.DefaultPeerConfig(), Clock: clock.DefaultConfig(), Consensus: consensus.DefaultConfig(),
-		Tablet: tablet.DefaultOptions(), WAL: wal.Config{CacheBytes: wal.DefaultCacheBytes, ReservedBytes: -1}, StepDownTimeout: 5 * time.Second,
+		Copy: DefaultCopyConfig(), Tablet: tablet.DefaultOptions(), WAL: wal.Config{CacheBytes: wal.DefaultCacheBytes, ReservedBytes: -1}, StepDownTimeout: 5 * time.Second,
 	}
 }
 
@@ -266,7 +267,11 @@ func (n *Node) openReplicas() (err error) {
 	for _, g := range n.log.Groups() {
 		m.register(g)
 	}
-	return nil
+	if m.copies, err = newCopier(n); err != nil {
+		return err
+	}
+	nyalav1.RegisterTabletCopyServiceServer(n.RPC, &copyService{c: m.copies})
+	return m.sweep()
 }
 
 // transport is the rpc package's, in consensus' words.
@@ -333,7 +338,7 @@ func (n *Node) Run(ctx context.Context, role func(context.Context) error) error 
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	eg, parts := errgroup.WithContext(parts)
-	run := []func(context.Context) error{n.Clock.Run, n.transport.Run, n.beater.run, n.host.Run, n.watchClock, n.RPC.Run}
+	run := []func(context.Context) error{n.Clock.Run, n.transport.Run, n.beater.run, n.host.Run, n.watchClock, n.Replicas.copies.run, n.RPC.Run}
 	if s, ok := n.cfg.Source.(interface{ Run(context.Context) error }); ok {
 		run = append(run, s.Run)
 	}
@@ -400,6 +405,9 @@ func (n *Node) Close() error {
 	n.connsMu.Unlock()
 	if n.Replicas != nil {
 		n.Replicas.forwards.close()
+		if n.Replicas.copies != nil {
+			n.Replicas.copies.metrics.unregister()
+		}
 		n.Replicas.metrics.unregister()
 	}
 	if n.store != nil {

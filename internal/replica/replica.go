@@ -110,6 +110,8 @@ func StateName(s nyalav1.TabletState) string {
 		return "being deleted"
 	case nyalav1.TabletState_TABLET_STATE_RUNNING:
 		return "running"
+	case nyalav1.TabletState_TABLET_STATE_COPYING:
+		return "being copied here"
 	default:
 		return "in no known state"
 	}

@@ -318,7 +318,7 @@ type outcome struct {
 	op      ident.OpID
 	result  tablet.Result
 	request *nyalav1.StoredRequestId
-	altered bool // the entry was a schema change
+	altered bool // the entry changed the schema or the members
 }
 
 func (o *outcome) err() error {

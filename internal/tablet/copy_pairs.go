@@ -66,7 +66,7 @@ func checkPair(key, value []byte) error {
 		return errors.New("a key without its end")
 	}
 	var err error
-	want := 0
+	var want int
 	switch kind {
 	case kindSchema:
 		_, err = recordBody(value, "schema")

@@ -2,9 +2,11 @@ package tserver
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/ident"
 	"github.com/nyaladb/nyala/internal/status"
 )
@@ -54,11 +56,17 @@ func (v *AdminService) DeleteTablet(ctx context.Context, req *nyalav1.DeleteTabl
 		return nil, err
 	}
 	id := ident.TabletID(req.GetTabletId())
+	if req.GetReplicaId() == 0 {
+		// Otherwise a copy that comes in may be of the replica that takes this one's place.
+		if err := v.s.node.Replicas.GiveUpCopy(ctx, id); err != nil {
+			return nil, err
+		}
+	}
 	if _, err := v.s.node.Replicas.Replica(id); err != nil {
 		return nil, err
 	}
-	v.s.logger.Info("deleting replica", "tablet_id", req.GetTabletId(), "reason", req.GetReason())
-	if err := v.s.node.Replicas.Delete(ctx, id); err != nil {
+	v.s.logger.Info("deleting replica", "tablet_id", req.GetTabletId(), "replica", req.GetReplicaId(), "reason", req.GetReason())
+	if err := v.s.node.Replicas.DeleteReplica(ctx, id, ident.ReplicaID(req.GetReplicaId())); err != nil {
 		return nil, err
 	}
 	return &nyalav1.DeleteTabletResponse{}, nil
@@ -80,15 +88,48 @@ func (v *AdminService) AlterTablet(ctx context.Context, req *nyalav1.AlterTablet
 	return &nyalav1.AlterTabletResponse{SchemaVersion: version}, nil
 }
 
-// ListTablets describes the replicas here, or those asked for.
-func (v *AdminService) ListTablets(_ context.Context, req *nyalav1.ListTabletsRequest) (*nyalav1.ListTabletsResponse, error) {
-	if len(req.GetTabletIds()) == 0 {
-		return &nyalav1.ListTabletsResponse{Replicas: v.s.node.Replicas.Statuses()}, nil
+// ChangeConfig changes a tablet's members in one step, where this server's replica leads it.
+func (v *AdminService) ChangeConfig(ctx context.Context, req *nyalav1.ChangeConfigRequest) (*nyalav1.ChangeConfigResponse, error) {
+	if err := v.forUs(req.GetDestServerId()); err != nil {
+		return nil, err
 	}
+	r, err := v.s.node.Replicas.Replica(ident.TabletID(req.GetTabletId()))
+	if err != nil {
+		return nil, err
+	}
+	ch := consensus.ConfigChange{Add: req.GetAdd(), Promote: replicaIDs(req.GetPromote()), Remove: replicaIDs(req.GetRemove())}
+	if req.ExpectOpidIndex != nil {
+		ch.ExpectIndex = new(ident.Index(req.GetExpectOpidIndex()))
+	}
+	config, err := r.ChangeConfig(ctx, ch)
+	if err != nil {
+		return nil, err
+	}
+	return &nyalav1.ChangeConfigResponse{Config: config}, nil
+}
+
+func replicaIDs(ids []uint64) []ident.ReplicaID {
+	var out []ident.ReplicaID
+	for _, id := range ids {
+		out = append(out, ident.ReplicaID(id))
+	}
+	return out
+}
+
+// ListTablets describes the replicas here, or those asked for, and behind them the copies that are being made.
+func (v *AdminService) ListTablets(_ context.Context, req *nyalav1.ListTabletsRequest) (*nyalav1.ListTabletsResponse, error) {
 	resp := &nyalav1.ListTabletsResponse{}
+	if len(req.GetTabletIds()) == 0 {
+		resp.Replicas = v.s.node.Replicas.Statuses()
+	}
 	for _, id := range req.GetTabletIds() {
 		if r, err := v.s.node.Replicas.Replica(ident.TabletID(id)); err == nil {
 			resp.Replicas = append(resp.Replicas, r.Status())
+		}
+	}
+	for _, s := range v.s.node.Replicas.Copying() {
+		if len(req.GetTabletIds()) == 0 || slices.Contains(req.GetTabletIds(), s.GetTabletId()) {
+			resp.Replicas = append(resp.Replicas, s)
 		}
 	}
 	return resp, nil

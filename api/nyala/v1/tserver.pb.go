@@ -30,6 +30,7 @@ const (
 	TabletState_TABLET_STATE_FAILED        TabletState = 3
 	TabletState_TABLET_STATE_STOPPED       TabletState = 4
 	TabletState_TABLET_STATE_DELETING      TabletState = 5
+	TabletState_TABLET_STATE_COPYING       TabletState = 6 // not a replica yet: it is being copied from another
 )
 
 // Enum value maps for TabletState.
@@ -41,6 +42,7 @@ var (
 		3: "TABLET_STATE_FAILED",
 		4: "TABLET_STATE_STOPPED",
 		5: "TABLET_STATE_DELETING",
+		6: "TABLET_STATE_COPYING",
 	}
 	TabletState_value = map[string]int32{
 		"TABLET_STATE_UNSPECIFIED":   0,
@@ -49,6 +51,7 @@ var (
 		"TABLET_STATE_FAILED":        3,
 		"TABLET_STATE_STOPPED":       4,
 		"TABLET_STATE_DELETING":      5,
+		"TABLET_STATE_COPYING":       6,
 	}
 )
 
@@ -1230,6 +1233,7 @@ type ReplicaStatus struct {
 	FirstIndex       uint64                 `protobuf:"varint,17,opt,name=first_index,json=firstIndex,proto3" json:"first_index,omitempty"`
 	// Why the replica counts as down, or its leader commits nothing, because clocks disagree; empty: nothing of the kind.
 	Clocks        string `protobuf:"bytes,18,opt,name=clocks,proto3" json:"clocks,omitempty"`
+	CopiedBytes   uint64 `protobuf:"varint,19,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // while it is copying
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1388,6 +1392,13 @@ func (x *ReplicaStatus) GetClocks() string {
 		return x.Clocks
 	}
 	return ""
+}
+
+func (x *ReplicaStatus) GetCopiedBytes() uint64 {
+	if x != nil {
+		return x.CopiedBytes
+	}
+	return 0
 }
 
 type ListTabletsRequest struct {
@@ -2047,7 +2058,7 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12(\n" +
 	"\x06schema\x18\x03 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\"<\n" +
 	"\x13AlterTabletResponse\x12%\n" +
-	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\"\x81\x05\n" +
+	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\"\xa4\x05\n" +
 	"\rReplicaStatus\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\tR\atableId\x12\x1d\n" +
@@ -2071,7 +2082,8 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\tpartition\x18\x10 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12\x1f\n" +
 	"\vfirst_index\x18\x11 \x01(\x04R\n" +
 	"firstIndex\x12\x16\n" +
-	"\x06clocks\x18\x12 \x01(\tR\x06clocks\"3\n" +
+	"\x06clocks\x18\x12 \x01(\tR\x06clocks\x12!\n" +
+	"\fcopied_bytes\x18\x13 \x01(\x04R\vcopiedBytes\"3\n" +
 	"\x12ListTabletsRequest\x12\x1d\n" +
 	"\n" +
 	"tablet_ids\x18\x01 \x03(\tR\ttabletIds\"J\n" +
@@ -2117,14 +2129,15 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x05bytes\x18\x0e \x01(\x04R\x05bytes\"`\n" +
 	"\x14ListScannersResponse\x121\n" +
 	"\bscanners\x18\x01 \x03(\v2\x15.nyala.v1.ScannerInfoR\bscanners\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs*\xb3\x01\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs*\xcd\x01\n" +
 	"\vTabletState\x12\x1c\n" +
 	"\x18TABLET_STATE_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aTABLET_STATE_BOOTSTRAPPING\x10\x01\x12\x18\n" +
 	"\x14TABLET_STATE_RUNNING\x10\x02\x12\x17\n" +
 	"\x13TABLET_STATE_FAILED\x10\x03\x12\x18\n" +
 	"\x14TABLET_STATE_STOPPED\x10\x04\x12\x19\n" +
-	"\x15TABLET_STATE_DELETING\x10\x052\xdb\x01\n" +
+	"\x15TABLET_STATE_DELETING\x10\x05\x12\x18\n" +
+	"\x14TABLET_STATE_COPYING\x10\x062\xdb\x01\n" +
 	"\rTabletService\x128\n" +
 	"\x05Write\x12\x16.nyala.v1.WriteRequest\x1a\x17.nyala.v1.WriteResponse\x125\n" +
 	"\x04Scan\x12\x15.nyala.v1.ScanRequest\x1a\x16.nyala.v1.ScanResponse\x12Y\n" +
