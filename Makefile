@@ -14,11 +14,13 @@ BENCH ?= .
 # Of the benchmarks on real processes: how many tablets, and further flags (go run ./bench/NAME -h lists them).
 TABLETS ?= 2000
 BENCHFLAGS ?=
+# How long each of the trials lets faults follow one another.
+CHAOS ?= 2m
 # Where the binaries of the systems that we compare with are.
 PEERS_DIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fmt generate verify fuzz bench bench-follower bench-failover bench-writers bench-idle bench-start demo clean
+.PHONY: help build test race lint fmt generate verify fuzz bench bench-follower bench-failover bench-writers bench-idle bench-start trials soak demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +79,12 @@ bench-idle: build ## what TABLETS tablets cost that nobody reads or writes
 
 bench-start: build ## from the start of a server with 1,500 replicas until it is ready
 	$(GO) run ./bench/start $(BENCHFLAGS)
+
+trials: build ## faults on real processes, for CHAOS each: kill -9, SIGSTOP, cuts; then whether what clients saw was right
+	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h -v ./test/chaos
+
+soak: build ## the trials again and again, until one fails
+	while NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h ./test/chaos; do :; done; exit 1
 
 demo: build ## a cluster, real flights, a killed server, and every answer checked
 	$(BIN)/nyala demo

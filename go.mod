@@ -3,6 +3,7 @@ module github.com/nyaladb/nyala
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/beevik/ntp v1.6.0
 	github.com/cockroachdb/pebble/v2 v2.1.7

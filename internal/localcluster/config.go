@@ -26,6 +26,9 @@ type Config struct {
 	ReadyTimeout time.Duration
 	// StopTimeout bounds how long a server may take to end after SIGTERM; 0: 20 s.
 	StopTimeout time.Duration
+	// Advertise, unless nil, returns the RPC address that the named server, which listens at rpc, advertises in place of its
+	// own: tests put a network of theirs before servers.
+	Advertise func(server, rpc string) string
 	// Notify is told of each step, for people; nil: nobody is.
 	Notify func(string)
 }

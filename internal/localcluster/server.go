@@ -73,9 +73,13 @@ func (c *Cluster) launch(st *state, s *serverState) error {
 func (c *Cluster) arguments(st *state, s *serverState) []string {
 	dir := c.serverDir(s)
 	masters := strings.Join(st.masterAddresses(), ",")
+	advertised := s.RPC
+	if c.cfg.Advertise != nil {
+		advertised = c.cfg.Advertise(s.Name, s.RPC)
+	}
 	args := []string{
 		"--rpc_bind_addresses=" + s.RPC,
-		"--rpc_advertised_addresses=" + s.RPC,
+		"--rpc_advertised_addresses=" + advertised,
 		"--webserver_interface=" + host(s.Web),
 		"--webserver_port=" + port(s.Web),
 		"--fs_wal_dir=" + filepath.Join(dir, walDirName),

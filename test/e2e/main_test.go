@@ -2,44 +2,20 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/nyaladb/nyala/client"
 	"github.com/nyaladb/nyala/internal/localcluster"
+	"github.com/nyaladb/nyala/test/binaries"
 )
 
 // binDir holds nyala, nyala-master and nyala-tserver for all tests.
 var binDir string
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if binDir = os.Getenv("NYALA_BIN"); binDir != "" {
-		return m.Run()
-	}
-	dir, err := os.MkdirTemp("", "nyala-bin-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binDir = dir
-	for name, pkg := range map[string]string{"nyala": "nyala", "nyala-master": "master", "nyala-tserver": "tserver"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, name), "github.com/nyaladb/nyala/cmd/"+pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build %s: %v\n%s", name, err, out)
-			return 1
-		}
-	}
-	return m.Run()
+	os.Exit(binaries.Run(m, &binDir))
 }
 
 // newCluster starts one master and n tablet servers on free ports. They are stopped when the test ends.
