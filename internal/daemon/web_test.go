@@ -269,6 +269,28 @@ func TestWebPortTaken(t *testing.T) {
 	require.ErrorContains(t, err, "--webserver_port")
 }
 
+// TestAdvertised is a table of where others are told the web server is.
+func TestAdvertised(t *testing.T) {
+	for _, c := range []struct {
+		webInterface, want string
+		configured         []string
+	}{
+		{"127.0.0.1", "127.0.0.1:PORT", nil},
+		{"0.0.0.0", "ts.example.com:PORT", nil},
+		{"", "ts.example.com:PORT", nil},
+		{"0.0.0.0", "other.example.com:80", []string{"other.example.com:80"}},
+	} {
+		w, err := NewWeb(WebConfig{Interface: c.webInterface, Advertised: c.configured})
+		require.NoError(t, err)
+		require.NoError(t, w.Listen())
+		_, port, err := net.SplitHostPort(w.Address())
+		require.NoError(t, err)
+		require.NoError(t, w.advertise("ts.example.com:7050"))
+		require.Equal(t, []string{strings.Replace(c.want, "PORT", port, 1)}, w.AdvertisedAddresses(), c.webInterface)
+		w.Close()
+	}
+}
+
 // TestPanickingPage shows that a page, or a metric, that panics becomes an error with a stack in the log, and that the
 // server goes on.
 func TestPanickingPage(t *testing.T) {
