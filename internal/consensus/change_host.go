@@ -3,6 +3,7 @@ package consensus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -64,6 +65,8 @@ type CopyInstall struct {
 	// Start is the last entry that the copied state has applied, and Timestamp the last timestamp in it.
 	Start     ident.OpID
 	Timestamp hybridtime.Timestamp
+
+	plants
 }
 
 // AllocateNumber returns a number for a replica that is to be installed by InstallCopy. A replica's rows may be written under it
@@ -96,7 +99,7 @@ func (h *Host) InstallCopy(ctx context.Context, in CopyInstall) error {
 		return status.New(status.TabletAlreadyExists, "tablet %s: its replica runs on this server already", in.Tablet)
 	}
 	var c Commit
-	if err := in.fill(&c, h.deps.Log); err != nil {
+	if err := in.Fill(&c, h.deps.Log); err != nil {
 		return err
 	}
 	it := &installItem{commit: &c, tablet: in.Tablet, done: make(chan error, 1)}
@@ -107,23 +110,24 @@ func (h *Host) InstallCopy(ctx context.Context, in CopyInstall) error {
 	return nil
 }
 
-// Fill adds the install to a commit, from what the log holds now.
-func (in *CopyInstall) Fill(c *Commit, log wal.Store) error { return in.fill(c, log) }
-
-func (in *CopyInstall) fill(c *Commit, log wal.Store) error {
+// Fill adds the install to a commit, from what the log holds now: neither replica is running.
+func (in *CopyInstall) Fill(c *Commit, log wal.Store) error {
 	hs := hardState{term: uint64(in.Start.Term), commit: uint64(in.Start.Index)}
 	var behind []*raftpb.Entry
 	if in.Old != 0 {
 		if in.OldReplica > in.Replica {
 			return status.New(status.IllegalState, "tablet %s: replica %d is here, a copy for %d is out of date", in.Tablet, in.OldReplica, in.Replica)
 		}
-		old := log.Log(in.Old)
-		if old == nil {
+		at := slices.IndexFunc(log.Groups(), func(g wal.Group) bool { return g.Number == in.Old })
+		switch {
+		case at < 0:
 			return status.New(status.NotFound, "tablet %s: the log holds no group %d", in.Tablet, in.Old)
-		}
-		if in.OldReplica == in.Replica {
+		case in.OldReplica != in.Replica:
+		case log.Groups()[at].Damaged != nil:
+			return status.Wrap(status.IllegalState, log.Groups()[at].Damaged, "tablet %s: replica %d can't go on under its id", in.Tablet, in.Replica)
+		default:
 			var err error
-			if hs, behind, err = in.keep(old, hs); err != nil {
+			if hs, behind, err = in.keep(log.Log(in.Old), hs); err != nil {
 				return err
 			}
 		}
@@ -140,14 +144,14 @@ func (in *CopyInstall) fill(c *Commit, log wal.Store) error {
 func (in *CopyInstall) keep(old *wal.Log, hs hardState) (hardState, []*raftpb.Entry, error) {
 	had := old.HardState()
 	last := old.LastOpID()
-	if had.GetCommit() >= uint64(in.Start.Index) || old.Start().Index >= in.Start.Index {
+	if (had.GetCommit() >= uint64(in.Start.Index) || old.Start().Index >= in.Start.Index) && !in.planted(mistakeCopyOutOfDate) {
 		return hs, nil, status.New(status.AlreadyPresent, "tablet %s: replica %d holds entry %d as committed already: it needs no copy of %s",
 			in.Tablet, in.Replica, max(had.GetCommit(), uint64(old.Start().Index)), in.Start)
 	}
-	if had.GetTerm() >= hs.term {
+	if had.GetTerm() >= hs.term && !in.planted(mistakeCopyForgetsVote) {
 		hs.term, hs.vote = had.GetTerm(), had.GetVote()
 	}
-	if last.Index <= in.Start.Index {
+	if last.Index <= in.Start.Index || in.planted(mistakeCopyForgetsLog) {
 		return hs, nil, nil
 	}
 	if term, err := old.TermOf(in.Start.Index); err != nil || term != in.Start.Term {
@@ -160,8 +164,8 @@ func (in *CopyInstall) keep(old *wal.Log, hs hardState) (hardState, []*raftpb.En
 	return hs, behind, nil
 }
 
-// strangers answers messages that find no replica, or come from one that is no member any more: the sender's server is told,
-// about one tablet once per heartbeat interval.
+// strangers bounds the answers to messages that find no replica, or come from one that is no member any more: one per tablet and
+// heartbeat interval.
 type strangers struct {
 	mu   sync.Mutex
 	told map[ident.TabletID]struct{}
@@ -191,39 +195,63 @@ func (s *strangers) pass() {
 	clear(s.told)
 }
 
-// Stranger is the answer to a message, if it needs one, of a server whose replica of the tablet, if any, has this status (nil:
-// none): that it isn't the one addressed, or that the sender has been removed. A replica of a later id than the one addressed
-// says nothing: the message is out of date.
-func Stranger(m *nyalav1.GroupMessage, s *GroupStatus) *nyalav1.GroupMessage {
+// NoReplicaAnswer is the answer of a server to a message for a replica that it doesn't hold, if it needs one: a leader is told, unless
+// a replica of a later id is here (0: none), and the message is out of date.
+func NoReplicaAnswer(m *nyalav1.GroupMessage, here ident.ReplicaID) *nyalav1.GroupMessage {
 	r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft)
-	if !ok {
+	if !ok || uint64(here) >= m.GetTo() {
 		return nil
 	}
-	t, _ := raftType(r.Raft)
-	out := &nyalav1.GroupMessage{TabletId: m.GetTabletId(), From: m.GetTo(), To: m.GetFrom()}
-	switch {
-	case s == nil || uint64(s.Replica) < m.GetTo():
-		if t != raftpb.MsgApp && t != raftpb.MsgHeartbeat {
-			return nil
-		}
-		out.Kind = &nyalav1.GroupMessage_NoReplica{NoReplica: &nyalav1.NoReplica{}}
-	case (t == raftpb.MsgVote || t == raftpb.MsgPreVote) && s.Removed(ident.ReplicaID(m.GetFrom())):
-		out.From = uint64(s.Replica)
-		out.Kind = &nyalav1.GroupMessage_ReplicaRemoved{ReplicaRemoved: &nyalav1.ReplicaRemoved{ConfigIndex: s.Config.GetOpidIndex()}}
-	default:
+	if t, ok := raftType(r.Raft); !ok || t != raftpb.MsgApp && t != raftpb.MsgHeartbeat {
 		return nil
 	}
-	return out
+	return &nyalav1.GroupMessage{
+		TabletId: m.GetTabletId(), From: m.GetTo(), To: m.GetFrom(),
+		Kind: &nyalav1.GroupMessage_NoReplica{NoReplica: &nyalav1.NoReplica{}},
+	}
 }
 
-// answerStranger sends what Stranger says.
-func (h *Host) answerStranger(from ident.ServerID, m *nyalav1.GroupMessage, s *GroupStatus) {
-	answer := Stranger(m, s)
-	if answer == nil || from == h.cfg.ServerID {
+// RemovedAnswer is the answer of a replica with the given status to a message of one that has been removed, if it needs one: who asks
+// for votes, or whether it is a member, is told by the leader.
+func RemovedAnswer(m *nyalav1.GroupMessage, s *GroupStatus) *nyalav1.GroupMessage {
+	if !s.ConfigProven || !s.Removed(ident.ReplicaID(m.GetFrom())) {
+		return nil
+	}
+	if r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft); ok {
+		if t, ok := raftType(r.Raft); !ok || t != raftpb.MsgVote && t != raftpb.MsgPreVote {
+			return nil
+		}
+	} else if !m.GetReplicaRemoved().GetAsked() {
+		return nil
+	}
+	return &nyalav1.GroupMessage{
+		TabletId: m.GetTabletId(), From: uint64(s.Replica), To: m.GetFrom(),
+		Kind: &nyalav1.GroupMessage_ReplicaRemoved{ReplicaRemoved: &nyalav1.ReplicaRemoved{ConfigIndex: s.Config.GetOpidIndex()}},
+	}
+}
+
+func (h *Host) answerAbsent(from ident.ServerID, m *nyalav1.GroupMessage) {
+	if !h.opened.Load() {
+		return // it may be on its way
+	}
+	var here ident.ReplicaID
+	if n := h.findID([16]byte(m.GetTabletId())); n != nil {
+		here = n.replica
+	}
+	h.answer(from, NoReplicaAnswer(m, here))
+}
+
+func (h *Host) answerRemoved(from ident.ServerID, m *nyalav1.GroupMessage, n *handle) {
+	if v := n.view.Load(); v != nil {
+		h.answer(from, RemovedAnswer(m, v.p.Load()))
+	}
+}
+
+// answer sends an answer, unless it is nil or the tablet has had its share.
+func (h *Host) answer(to ident.ServerID, m *nyalav1.GroupMessage) {
+	if m == nil || to == h.cfg.ServerID || !h.strangers.may(ident.TabletID(ident.FromBytes([16]byte(m.GetTabletId())))) {
 		return
 	}
-	if tablet := ident.TabletID(ident.FromBytes([16]byte(m.GetTabletId()))); h.strangers.may(tablet) {
-		h.metrics.messagesOther.Inc()
-		h.deps.Transport.Send(from, "", Control, []*nyalav1.GroupMessage{answer})
-	}
+	h.metrics.messagesOther.Inc()
+	h.deps.Transport.Send(to, "", Control, []*nyalav1.GroupMessage{m})
 }

@@ -194,8 +194,12 @@ type GroupStatus struct {
 	// Leader is zero when none is known.
 	Leader ident.ReplicaID
 	// Ready: leads, and has committed an entry of its own term, so that it takes proposals and reads.
-	Ready                                  bool
-	Config                                 *nyalav1.RaftConfig // shared: not to be changed
+	Ready  bool
+	Config *nyalav1.RaftConfig // shared: not to be changed
+	// ConfigPending: its log holds a config entry that doesn't count yet; it may be overwritten.
+	ConfigPending bool
+	// ConfigProven: leads, and a majority of the config's voters know durably that it is committed.
+	ConfigProven                           bool
 	FirstIndex, LastIndex, Commit, Applied ident.Index
 	// AppliedTimestamp is the timestamp of the last stamped entry that was applied.
 	AppliedTimestamp hybridtime.Timestamp

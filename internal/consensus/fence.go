@@ -108,7 +108,7 @@ func (g *group) tickBarred() {
 // heard notes word from the leader of this term or a later one.
 func (g *group) heard(m *raftpb.Message) {
 	if ident.Term(m.GetTerm()) >= g.term {
-		g.silence = 0
+		g.silence, g.membership.unheard = 0, 0
 	}
 }
 

@@ -82,9 +82,10 @@ type group struct {
 	// avoid is the voter that a hand-over to has failed last.
 	avoid ident.ReplicaID
 	// refusers are the followers that refuse entries of this leader; refusedAgo counts the ticks since this replica told its
-	// leader that it does.
+	// leader that it does, in refusedIn.
 	refusers   map[ident.ReplicaID]*refused
 	refusedAgo int
+	refusedIn  ident.Term
 	// heartbeatSent is when the last heartbeat left, by the leader's clock.
 	heartbeatSent int64
 	// silence counts the ticks without word from a leader while the replica is barred from campaigning.
@@ -307,6 +308,9 @@ func (g *group) leadershipWon(ents []*raftpb.Entry) {
 	invariant.Check(g.ownFirst != 0, "tablet %s: leads term %d without a first entry", g.cfg.Tablet, g.term)
 	g.ledTerm = g.term
 	g.followers = nil
+	if g.membership.proof = 0; len(g.membership.entries) == 0 {
+		g.membership.proof = g.ownFirst
+	}
 	g.core.metrics.electionsWon.Inc()
 }
 
@@ -470,7 +474,8 @@ func (g *group) publish() {
 func (g *group) status() GroupStatus {
 	return GroupStatus{
 		Tablet: g.cfg.Tablet, Number: g.cfg.Number, Replica: g.cfg.Replica, Role: g.nyalaRole(), Term: g.term,
-		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
+		Leader: g.lead, Ready: g.ready(), Config: g.cfg.Config, ConfigPending: len(g.membership.entries) > 0, ConfigProven: g.proven(),
+		FirstIndex: g.first, LastIndex: g.last, Commit: g.commit,
 		Applied: g.appliedTo, AppliedTimestamp: g.appliedTS, Stalled: g.stalled(), Quarantined: g.quarantine.why, Quiet: g.quiet.on, Err: g.err,
 	}
 }

@@ -155,28 +155,20 @@ func (b *heartbeats) receive(from ident.ServerID, m *nyalav1.Heartbeats) {
 // addressee finds the replica that a heartbeat is for. A leader whose follower isn't here is told so.
 func (b *heartbeats) addressee(from ident.ServerID, hb *Heartbeat) (n *handle, ignored string) {
 	h := b.host
-	if n = h.findID(hb.Tablet); n == nil {
-		if !hb.Answer && h.opened.Load() {
-			b.strange(from, hb, nil)
-		}
+	switch n = h.findID(hb.Tablet); {
+	case n == nil:
+		ignored = ignoredNoGroup
+	case n.replica != hb.To:
+		ignored = ignoredWrongReplica
+	case n.view.Load() == nil:
 		return nil, ignoredNoGroup
-	}
-	view := n.view.Load()
-	switch {
-	case view == nil:
-		return nil, ignoredNoGroup
-	case hb.To == n.replica:
+	default:
 		return n, ""
-	case !hb.Answer:
-		b.strange(from, hb, view.p.Load())
 	}
-	return nil, ignoredWrongReplica
-}
-
-func (b *heartbeats) strange(from ident.ServerID, hb *Heartbeat, s *GroupStatus) {
 	if m, err := hb.Message(); err == nil {
-		b.host.answerStranger(from, m, s)
+		h.answerAbsent(from, m)
 	}
+	return nil, ignored
 }
 
 // lost says that a batch may not have reached a server.

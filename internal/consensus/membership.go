@@ -35,10 +35,14 @@ type membership struct {
 	gone []goneMember
 	// away is what the leader knows of members that it can't bring up from its log.
 	away map[ident.ReplicaID]*awayMember
-	// left: this replica is no member of a committed config; said: so it was told.
-	left, said bool
-	holds      []*logHold
-	age        int // ticks since members were looked after
+	// proof is an entry that this leader has appended since the config counts; 0: none yet (see proven).
+	proof ident.Index
+	// said: this replica is no member any more, and its server was told so.
+	said  bool
+	holds []*logHold
+	age   int // ticks since members were looked after
+	// unheard counts the ticks since a leader was heard.
+	unheard int
 }
 
 // changeState is a change that somebody waits for: first until it may be proposed, then for its entry (index), then for the
@@ -61,6 +65,9 @@ const tellGone = 10
 // truncateConfigs forgets the config entries at and above from, where by comes to stand (nil: nothing does).
 func (g *group) truncateConfigs(from ident.Index, by []*raftpb.Entry) {
 	m := &g.membership
+	if g.core != nil && g.core.planted(mistakeChangeStaysPending) {
+		return
+	}
 	n := sort.Search(len(m.entries), func(i int) bool { return m.entries[i] >= from })
 	m.entries = m.entries[:n]
 	c := &m.change
@@ -114,7 +121,7 @@ func (g *group) changeConfig(ch *ConfigChange, t Ticket) {
 // been stepped. Raft wants the own term's entry and the last config entry applied here.
 func (g *group) runChanges() bool {
 	m := &g.membership
-	if m.change.request == nil && !isJoint(g.cfg.Config) {
+	if m.change.request == nil && !isJoint(g.cfg.Config) && (m.proof != 0 || g.role != raft.StateLeader) {
 		return false
 	}
 	early := g.core.planted(mistakeChangeBeforeOwnTerm)
@@ -135,6 +142,13 @@ func (g *group) runChanges() bool {
 	}
 	if isJoint(g.cfg.Config) {
 		return g.proposeConfig(planLeave(g.cfg.Config)) == nil
+	}
+	if m.proof == 0 {
+		if g.proposeStamped(wal.KindNoop, nil, nil) != nil {
+			return false
+		}
+		m.proof = g.last + 1
+		return true
 	}
 	ch := m.change.request
 	p, err := g.plan(ch)
@@ -190,25 +204,37 @@ func (g *group) caughtUp(id ident.ReplicaID) error {
 	return status.New(status.IllegalState, "tablet %s: learner %d has not caught up: %s", g.cfg.Tablet, id, why)
 }
 
-// proposeConfig stamps a config entry and gives it to raft.
+// proven says whether this leader's config can be relied on to be known: a majority of its voters know durably that it is
+// committed, as they hold an entry that was appended, and so sent with the commit index, after it was. Until then voters of a
+// joint config that has been left may still be needed by those who don't know, for their votes: none is told that it is gone.
+func (g *group) proven() bool {
+	return g.role == raft.StateLeader && !isJoint(g.cfg.Config) && g.membership.proof != 0 && g.commit >= g.membership.proof
+}
+
+// proposeConfig gives raft a config entry.
 func (g *group) proposeConfig(p plannedChange) error {
-	ts, err := g.stampAbove(g.floor())
-	if err != nil {
-		return err
-	}
 	payload, err := proto.Marshal(p.config)
 	if err != nil {
 		return fmt.Errorf("tablet %s: encode the config: %w", g.cfg.Tablet, err)
 	}
-	p.raft.Context = wal.EncodePayload(wal.KindConfig, ts, payload)
-	data, err := proto.Marshal(p.raft)
+	return g.proposeStamped(wal.KindConfig, payload, p.raft)
+}
+
+// proposeStamped stamps an entry of the host's own and gives it to raft.
+func (g *group) proposeStamped(kind wal.Kind, payload []byte, cc *raftpb.ConfChangeV2) error {
+	ts, err := g.stampAbove(g.floor())
 	if err != nil {
-		return fmt.Errorf("tablet %s: encode the change of the config: %w", g.cfg.Tablet, err)
+		return err
 	}
-	err = g.step(&raftpb.Message{
-		Type: raftpb.MsgProp.Enum(), From: new(uint64(g.cfg.Replica)),
-		Entries: []*raftpb.Entry{{Type: raftpb.EntryConfChangeV2.Enum(), Data: data}},
-	})
+	e := &raftpb.Entry{Data: wal.EncodePayload(kind, ts, payload)}
+	if cc != nil {
+		cc.Context = e.Data
+		if e.Data, err = proto.Marshal(cc); err != nil {
+			return fmt.Errorf("tablet %s: encode the change of the config: %w", g.cfg.Tablet, err)
+		}
+		e.Type = raftpb.EntryConfChangeV2.Enum()
+	}
+	err = g.step(&raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(uint64(g.cfg.Replica)), Entries: []*raftpb.Entry{e}})
 	switch {
 	case g.err != nil:
 		return errFailed(g.cfg.Tablet, g.err)
@@ -277,8 +303,10 @@ func (g *group) adoptConfig(e *raftpb.Entry, payload []byte) (*nyalav1.RaftConfi
 	if ch := &m.change; ch.index != 0 && index >= ch.index && ch.final == 0 && !isJoint(c) {
 		ch.final = index
 	}
-	if m.left = memberOf(c, g.cfg.Replica) == nil; m.left && successor != 0 {
-		// It steps down; without a word the others would wait for an election timeout.
+	m.proof = 0
+	g.reads.again()
+	if successor != 0 {
+		// This leader is no member any more and steps down; without a word the others would wait for an election timeout.
 		g.send(&raftpb.Message{
 			Type: raftpb.MsgTimeoutNow.Enum(), From: new(uint64(g.cfg.Replica)), To: new(uint64(successor)), Term: new(uint64(g.term)),
 		})
@@ -333,21 +361,10 @@ func (g *group) dropMembers(next *nyalav1.RaftConfig) {
 	}
 }
 
-// configApplied answers who waits for a config that the state machine holds by now, and says so if this replica isn't in it.
+// configApplied answers who waits for a config that the state machine holds by now.
 func (g *group) configApplied() {
-	m := &g.membership
-	if m.change.final != 0 && m.change.final <= g.appliedTo {
+	if final := g.membership.change.final; final != 0 && final <= g.appliedTo {
 		g.changeDone(nil)
-	}
-	if m.left && uint64(g.appliedTo) >= g.cfg.Config.GetOpidIndex() {
-		g.sayRemoved()
-	}
-}
-
-func (g *group) sayRemoved() {
-	if m := &g.membership; !m.said {
-		m.said = true
-		g.core.out.Removals = append(g.core.out.Removals, Removal{g.cfg.Tablet, g.cfg.Replica})
 	}
 }
 

@@ -32,4 +32,8 @@ const (
 	mistakeListLosesOne
 	mistakeNotBroughtUp
 	mistakeVoteForgotten
+	mistakeChangeStaysPending
+	mistakeCopyForgetsVote
+	mistakeCopyForgetsLog
+	mistakeCopyOutOfDate
 )

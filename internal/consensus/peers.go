@@ -46,20 +46,15 @@ func (h *Host) receive(from ident.ServerID, m *nyalav1.GroupMessage, logFull boo
 		return ignoredMalformed
 	}
 	n := h.findID([16]byte(m.GetTabletId()))
-	if n == nil {
-		if h.opened.Load() {
-			h.answerStranger(from, m, nil)
-		}
+	if n == nil || n.view.Load() == nil {
+		h.answerAbsent(from, m)
 		return ignoredNoGroup
 	}
-	view := n.view.Load()
-	if view == nil {
-		return ignoredNoGroup
-	}
-	s := view.p.Load()
-	if h.answerStranger(from, m, s); ident.ReplicaID(m.GetTo()) != n.replica {
+	if ident.ReplicaID(m.GetTo()) != n.replica {
+		h.answerAbsent(from, m)
 		return ignoredWrongReplica
 	}
+	h.answerRemoved(from, m, n)
 	_, data := m.GetKind().(*nyalav1.GroupMessage_CommitNotice)
 	if r, ok := m.GetKind().(*nyalav1.GroupMessage_Raft); ok {
 		t, ok := raftType(r.Raft)

@@ -89,7 +89,7 @@ func (g *group) leaderIdle() bool {
 // membersIdle says whether nothing is to be done about the group's members.
 func (g *group) membersIdle() bool {
 	m := &g.membership
-	return !g.changing() && m.change.ticket == nil && len(m.gone) == 0 && len(m.holds) == 0 && !m.left
+	return !g.changing() && m.change.ticket == nil && len(m.gone) == 0 && len(m.holds) == 0 && m.proof != 0
 }
 
 // nothingWaits says whether nothing is under way to the log or the state machine.

@@ -62,6 +62,13 @@ func (g *group) readsConfirmed(states []raft.ReadState) {
 	}
 }
 
+// again begins the round under way anew: raft looks whether it is won when a member answers, and of a config with one voter left
+// none may.
+func (q *readQueue) again() {
+	q.waiting = append(q.round, q.waiting...)
+	q.round, q.running = nil, false
+}
+
 // failReads answers every read with an error: the round dies with the leadership.
 func (g *group) failReads(why func() error) {
 	q := &g.reads

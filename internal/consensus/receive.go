@@ -67,7 +67,9 @@ func (g *group) receive(m *nyalav1.GroupMessage) (ignored string) {
 	case *nyalav1.GroupMessage_NoReplica:
 		g.receiveNoReplica(from)
 	case *nyalav1.GroupMessage_ReplicaRemoved:
-		g.receiveRemoved(k.ReplicaRemoved.GetConfigIndex())
+		g.receiveRemoved(k.ReplicaRemoved)
+	case *nyalav1.GroupMessage_ConfigCommitted:
+		g.receiveConfigCommitted(m.GetFrom(), k.ConfigCommitted)
 	case *nyalav1.GroupMessage_QuietOffer:
 		g.receiveQuietOffer(from, k.QuietOffer)
 	case *nyalav1.GroupMessage_QuietAnswer:
@@ -117,6 +119,8 @@ func (g *group) receiveRaft(m *raftpb.Message, with aside) (ignored string) {
 	}
 	g.hears(m)
 	switch m.GetType() {
+	case raftpb.MsgVote, raftpb.MsgPreVote:
+		g.tellConfigCommitted(m)
 	case raftpb.MsgApp:
 		g.heard(m)
 		g.refuseAhead(m)
@@ -133,12 +137,8 @@ func (g *group) receiveRaft(m *raftpb.Message, with aside) (ignored string) {
 		g.heldByAll = max(g.heldByAll, with.held)
 	default:
 	}
-	behind := m.GetType() == raftpb.MsgHeartbeat && ident.Term(m.GetTerm()) >= g.term && ident.Index(m.GetCommit()) < g.commit && g.commit == g.last
 	// What raft drops (a message of an unknown replica, say) is as good as lost on the way.
 	_ = g.step(m)
-	if behind && g.err == nil {
-		g.tellCommit(m)
-	}
 	g.core.touch(g)
 	return ""
 }
@@ -153,16 +153,6 @@ func (g *group) saysTermAlone(m *raftpb.Message) bool {
 	}
 	g.drain()
 	return ident.Term(m.GetTerm()) <= g.term
-}
-
-// tellCommit acknowledges what is known committed here to a leader whose heartbeat shows that it knows of less: an
-// acknowledgement was lost, or the log was replaced by a copy. If what the leader would send next has been cut from its log it
-// could ask for nothing itself. Raft answers so to an append that ends before the commit index; the answer waits for the log as
-// any other does. A replica whose log goes on behind the commit index leaves it be: the leader would take up from there, which may
-// be before the beginning of its own log, while asked it finds where the logs meet.
-func (g *group) tellCommit(m *raftpb.Message) {
-	g.acknowledged.wanted = true
-	_ = g.step(&raftpb.Message{Type: raftpb.MsgApp.Enum(), From: m.From, To: m.To, Term: m.Term, Index: new(uint64(0)), LogTerm: new(uint64(0)), Commit: new(uint64(0))})
 }
 
 // movesTerm says whether raft moves to the message's term if that is a later one.

@@ -65,12 +65,13 @@ func (g *group) refuseAhead(m *raftpb.Message) {
 	}
 }
 
-// tellRefused answers the leader, at most once per heartbeat interval.
+// tellRefused answers the leader, at most once per heartbeat interval and term: a leader that hasn't been told goes on offering.
 func (g *group) tellRefused(m *raftpb.Message, index ident.Index, ts hybridtime.Timestamp, why error) {
-	if g.refusedAgo < g.core.cfg.HeartbeatTicks || ident.Term(m.GetTerm()) < g.term {
+	term := ident.Term(m.GetTerm())
+	if term < g.term || term == g.refusedIn && g.refusedAgo < g.core.cfg.HeartbeatTicks {
 		return
 	}
-	g.refusedAgo = 0
+	g.refusedAgo, g.refusedIn = 0, term
 	r := Refusal{
 		Tablet: g.cfg.Tablet, From: ident.ReplicaID(m.GetFrom()), By: g.cfg.Replica, Index: index, Timestamp: ts, Here: true,
 	}

@@ -24,7 +24,7 @@ func TestRefusedEntriesDontSpin(t *testing.T) {
 		w.ask(leader, "propose", tablet, 0)
 	}
 	w.settle(4, func() bool { return false })
-	st := leader.views[tablet].Status()
+	st := leader.status(tablet)
 	if !strings.HasPrefix(st.Stalled, "clocks: entry 2 ") || !strings.Contains(st.Stalled, "replicas ") {
 		t.Fatalf("status %+v", st)
 	}
@@ -45,14 +45,14 @@ func TestRefusedEntriesDontSpin(t *testing.T) {
 	if appends > 100 {
 		t.Fatalf("%d appends for entries that nobody takes", appends)
 	}
-	if s := leader.views[tablet].Status(); s.Commit != 1 || s.Term != st.Term || s.LastIndex != 13 {
+	if s := leader.status(tablet); s.Commit != 1 || s.Term != st.Term || s.LastIndex != 13 {
 		t.Fatalf("status %+v", s)
 	}
 	for _, s := range w.servers {
 		s.clock.offset = minute
 	}
-	w.settle(20, func() bool { return leader.views[tablet].Status().Commit == 13 })
-	if s := leader.views[tablet].Status(); s.Commit != 13 || s.Stalled != "" || w.check.fault != "" {
+	w.settle(20, func() bool { return leader.status(tablet).Commit == 13 })
+	if s := leader.status(tablet); s.Commit != 13 || s.Stalled != "" || w.check.fault != "" {
 		t.Fatalf("status %+v, %s", s, w.check.fault)
 	}
 }

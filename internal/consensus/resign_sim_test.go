@@ -45,7 +45,7 @@ func newAhead(t *testing.T) *ahead {
 	return a
 }
 
-func (a *ahead) of(s *simServer) consensus.GroupStatus { return s.views[a.tablet].Status() }
+func (a *ahead) of(s *simServer) consensus.GroupStatus { return s.status(a.tablet) }
 
 func (a *ahead) ticks(n int) { a.settle(n, func() bool { return false }); a.sound() }
 
@@ -81,7 +81,7 @@ func (a *ahead) write(what string) {
 
 // holds says whether the entry stands in a server's log.
 func (a *ahead) holds(s *simServer) bool {
-	term, err := s.log.Log(s.stores[a.tablet].number).Term(uint64(a.entry))
+	term, err := s.logOf(a.tablet).Term(uint64(a.entry))
 	return err == nil && term == 1
 }
 

@@ -29,26 +29,31 @@ const (
 	holdHeartbeatsReleased = 60
 )
 
-// HoldLog keeps a group's log behind an entry for a replica that is copied. It fails if that has been cut already. release
-// says that the copy has ended, one way or the other, in a later event.
-func (c *Core) holdLog(tablet ident.TabletID, h *logHold) error {
+// HoldLog keeps a group's log behind an entry for a replica that is copied. It fails if that has been cut already. release, an
+// event as well, says that the copy has ended, one way or the other.
+func (c *Core) HoldLog(tablet ident.TabletID, replica ident.ReplicaID, from ident.Index) (release func(), err error) {
 	g := c.find(tablet)
 	switch {
 	case g == nil:
-		return errNoGroup(tablet)
+		return nil, errNoGroup(tablet)
 	case g.err != nil:
-		return errFailed(tablet, g.err)
-	case h.from+1 < g.first || g.cutting():
-		return status.New(status.IllegalState, "tablet %s: entries behind %d have been cut from the log, which begins at %d", tablet, h.from, g.first)
+		return nil, errFailed(tablet, g.err)
+	case from < g.cutThrough():
+		return nil, status.New(status.IllegalState, "tablet %s: entries behind %d have been cut from the log", tablet, from)
 	}
+	h := &logHold{replica: replica, from: from}
 	g.membership.holds = append(g.membership.holds, h)
-	return nil
+	return func() { h.released, h.age = true, 0 }, nil
 }
 
-func (c *Core) releaseLog(tablet ident.TabletID, h *logHold) {
-	if g := c.find(tablet); g != nil {
-		h.released, h.age = true, 0
+// cutThrough is the last entry that has been cut from the log, or is about to be.
+func (g *group) cutThrough() ident.Index {
+	for i := range g.appends.pending {
+		if cut := g.appends.pending[i].cut; cut != 0 {
+			return cut
+		}
 	}
+	return g.first - 1
 }
 
 // SetRetention says how many bytes of log each group keeps at most for members that lack them.
@@ -67,14 +72,15 @@ func (g *group) holdTick() {
 	kept := m.holds[:0]
 	for _, h := range m.holds {
 		h.age++
-		if at := match[h.replica]; at > h.from {
+		at, member := match[h.replica]
+		if at > h.from {
 			h.from, h.age = at, 0
 		}
 		most := holdHeartbeatsUnreleased
 		if h.released {
 			most = holdHeartbeatsReleased
 		}
-		if served := h.released && h.from >= g.commit; !served && h.age < most*g.core.cfg.HeartbeatTicks {
+		if served := h.released && (h.from >= g.commit || g.role == raft.StateLeader && !member); !served && h.age < most*g.core.cfg.HeartbeatTicks {
 			kept = append(kept, h)
 		}
 	}
@@ -104,14 +110,17 @@ func (g *group) mayCut(upTo ident.Index) ident.Index {
 // progress. It ends when release has been called and the replica is level, or makes no progress for 60 heartbeat intervals;
 // without release after 7,200; and it holds Limits.HoldBytes at most. release may be called more than once.
 func (h *Host) HoldLog(ctx context.Context, tablet ident.TabletID, replica ident.ReplicaID, from ident.Index) (release func(), err error) {
-	hold := &logHold{replica: replica, from: from}
-	if err := h.command(ctx, tablet, func(c *Core) error { return c.holdLog(tablet, hold) }); err != nil {
+	var end func()
+	if err := h.command(ctx, tablet, func(c *Core) (err error) {
+		end, err = c.HoldLog(tablet, replica, from)
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return func() {
 		if n := h.find(tablet); n != nil {
 			n.worker.box.put(func(m *mail) {
-				m.commands = append(m.commands, func(c *Core) { c.releaseLog(tablet, hold) })
+				m.commands = append(m.commands, func(*Core) { end() })
 			})
 		}
 	}, nil

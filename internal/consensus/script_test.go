@@ -123,7 +123,7 @@ func (s *script) do(t *testing.T, c command) {
 				w.trace.add("s%d down", srv.id)
 				continue
 			}
-			st := srv.views[tablet].Status()
+			st := srv.status(tablet)
 			w.trace.add("s%d %v term %d leader %d log %d..%d committed %d applied %d", srv.id, st.Role, st.Term, st.Leader, st.FirstIndex, st.LastIndex, st.Commit, st.Applied)
 		}
 		s.seenFlight, s.seenApp, s.seenAp = nil, nil, nil

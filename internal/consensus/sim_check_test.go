@@ -23,7 +23,7 @@ type checker struct {
 	onlyWhole bool
 	groups    map[ident.TabletID]*groupFacts
 
-	commits, closes, reads, elections, cuts, majorities, lists int
+	commits, closes, reads, elections, cuts, majorities, lists, configs, copies int
 }
 
 // groupFacts is what is known of one tablet's group.
@@ -40,6 +40,7 @@ type groupFacts struct {
 	mayPromise map[promiseFact]bool
 	// heartbeats are those ever sent, and the answers.
 	heartbeats map[consensus.Heartbeat]bool
+	members    memberFacts
 }
 
 type promiseFact struct {
@@ -82,15 +83,12 @@ func (c *checker) appliedAnywhere(t ident.TabletID) ident.Index { return c.group
 func (c *checker) append(s *simServer, a consensus.Append) {
 	g := c.group(a.Tablet)
 	if cut := a.CutBehind; cut.Index != 0 {
-		for _, other := range c.w.servers {
-			if last := other.log.Log(other.stores[a.Tablet].number).LastOpID(); last.Index < cut.Index {
-				c.failf("server %d: cuts the log of %s behind %s, server %d's ends at %s", s.id, a.Tablet, cut, other.id, last)
-			}
-		}
+		c.cutBehind(s, a.Tablet, cut)
 	}
 	if a.CutSuffix != 0 {
 		c.cutSuffix(s, a)
 	}
+	c.proposedConfig(s, a)
 	for _, e := range a.Entries {
 		id := ident.OpID{Term: ident.Term(e.GetTerm()), Index: ident.Index(e.GetIndex())}
 		h := fnv.New64a()
@@ -134,6 +132,7 @@ func (c *checker) committed(s *simServer, a consensus.Apply) {
 		}
 		g.committed = append(g.committed, e)
 		c.commits++
+		c.config(a.Tablet, e)
 	}
 }
 
@@ -166,10 +165,11 @@ func (c *checker) change(s *simServer, st consensus.GroupStatus) {
 	}
 	g.leaders[st.Term] = st.Replica
 	c.elections++
-	if s.fenced && len(c.w.servers) > 1 {
+	if s.fenced && len(quorumOf(st.Config).IDs()) > 1 {
 		c.failf("%s: replica %d is elected in term %d though its server is fenced", st.Tablet, st.Replica, st.Term)
 	}
-	log := s.log.Log(s.stores[st.Tablet].number)
+	c.elected(st)
+	log := s.logOf(st.Tablet)
 	for _, e := range g.committed {
 		if e.Term > st.Term {
 			break // an old leader that learns late that it was elected
@@ -189,7 +189,9 @@ func (c *checker) change(s *simServer, st consensus.GroupStatus) {
 func (c *checker) statuses(s *simServer) {
 	c.sums(s)
 	for t, v := range s.views {
-		if st := v.Status(); st.Err == nil && (st.Applied > st.Commit || st.Commit > st.LastIndex) {
+		st := v.Status()
+		c.counted(s, &st)
+		if st.Err == nil && (st.Applied > st.Commit || st.Commit > st.LastIndex) {
 			c.failf("server %d: %s: applied %d, committed %d, last %d", s.id, t, st.Applied, st.Commit, st.LastIndex)
 		}
 	}
@@ -236,8 +238,8 @@ func (c *checker) closed(t ident.TabletID, cl closedFact) {
 func (c *checker) delivered(s *simServer, m *nyalav1.GroupMessage) {
 	r := m.GetCloseRequest()
 	t := ident.TabletID(ident.FromBytes([16]byte(m.GetTabletId())))
-	if v := s.views[t]; r != nil && v != nil && v.Status().Term == ident.Term(r.GetTerm()) {
-		c.group(t).mayPromise[promiseFact{v.Status().Replica, v.Status().Term, hybridtime.Timestamp(r.GetTimestamp())}] = true
+	if st := s.status(t); r != nil && st.Term == ident.Term(r.GetTerm()) {
+		c.group(t).mayPromise[promiseFact{st.Replica, st.Term, hybridtime.Timestamp(r.GetTimestamp())}] = true
 	}
 }
 
@@ -263,14 +265,18 @@ func (c *checker) message(s *simServer, o consensus.Outgoing) {
 	if n := m.GetCommitNotice(); n != nil && g.leaders[ident.Term(n.GetTerm())] != 0 && g.leaders[ident.Term(n.GetTerm())] != from {
 		c.failf("server %d: replica %d speaks as leader of term %d", s.id, from, n.GetTerm())
 	}
-	if m.GetRaft() == nil || c.onlyWhole {
+	if m.GetRaft() == nil {
 		return
 	}
 	rm := new(raftpb.Message)
 	if err := proto.Unmarshal(m.GetRaft(), rm); err != nil {
 		invariant.Check(false, "%v", err)
 	}
-	log := s.log.Log(s.stores[t].number)
+	c.voted(t, rm)
+	if c.onlyWhole {
+		return
+	}
+	log := s.logOf(t)
 	hs, last := log.HardState(), log.LastOpID()
 	switch rm.GetType() {
 	case raftpb.MsgTimeoutNow:
@@ -351,6 +357,9 @@ func describe(m *nyalav1.GroupMessage) string {
 	}
 	if s := describeQuiet(m); s != "" {
 		return short(t) + " " + s
+	}
+	if m.GetRaft() == nil {
+		return fmt.Sprintf("%s %v", short(t), m.GetKind())
 	}
 	rm := new(raftpb.Message)
 	if err := proto.Unmarshal(m.GetRaft(), rm); err != nil {

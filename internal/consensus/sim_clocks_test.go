@@ -69,7 +69,7 @@ func (w *world) judge(s *simServer) {
 // right since before anything in their logs, it has to elect and write, whatever the others hold, and long before the wall
 // clock is where another's was.
 func (w *world) rightOnesGoOn() {
-	if w.opts.servers > 1 {
+	if w.opts.servers > 1 && w.opts.members == 0 {
 		for range w.rng.IntN(w.opts.servers/2 + 1) {
 			s := w.servers[w.rng.IntN(len(w.servers))]
 			if s.down = true; s.up {
@@ -97,7 +97,7 @@ func (w *world) rightOnesGoOn() {
 	}
 	w.settle(6, func() bool { return false }) // by then each has looked at its log again
 	for _, t := range w.tablets {
-		if !w.rightMajority(t) {
+		if w.opts.members > 0 || !w.rightMajority(t) {
 			continue
 		}
 		w.trace.add("a majority of %s has right clocks", short(t))
@@ -125,7 +125,7 @@ func (w *world) rightMajority(t ident.TabletID) bool {
 	for _, s := range w.servers {
 		if s.up {
 			ahead := max(s.clock.last, s.clock.promise)
-			right[uint64(s.stores[t].replica)] = s.views[t].Status().Quarantined == "" && s.clock.CheckAhead(ahead) == nil
+			right[uint64(s.stores[t].replica)] = s.status(t).Quarantined == "" && s.clock.CheckAhead(ahead) == nil
 		}
 	}
 	in, out := quorum.MajorityConfig{}, quorum.MajorityConfig(nil)
@@ -147,7 +147,7 @@ func (w *world) rightMajority(t ident.TabletID) bool {
 // cutSuffix: a cut takes entries of the replica's own term alone, and none that it has counted as committed. A later leader may
 // have counted one without this replica.
 func (c *checker) cutSuffix(s *simServer, a consensus.Append) {
-	g, st := c.group(a.Tablet), s.views[a.Tablet].Status()
+	g, st := c.group(a.Tablet), s.status(a.Tablet)
 	c.cuts++
 	if c.onlyWhole {
 		return
@@ -181,14 +181,17 @@ func supersedes(as []consensus.Append, of consensus.Append, i ident.Index) bool 
 // asked: who first asks another to campaign holds no entry of its own term, beyond what is committed, that the other lacks and
 // that the clocks of both refuse: it would have to be cut first, or the other could not be elected.
 func (c *checker) asked(s *simServer, t ident.TabletID, m *raftpb.Message) {
-	to := c.w.servers[m.GetTo()-1]
-	log := s.log.Log(s.stores[t].number)
+	to := c.w.serverOf(t, ident.ReplicaID(m.GetTo()))
+	if to == nil {
+		return
+	}
+	log := s.logOf(t)
 	leadership := ident.OpID{Term: ident.Term(m.GetTerm()), Index: ident.Index(m.GetFrom())}
 	if !to.up || c.group(t).asked[leadership] {
 		return
 	}
 	c.group(t).asked[leadership] = true
-	theirs := to.views[t].Status()
+	theirs := to.status(t)
 	if theirs.Term > ident.Term(m.GetTerm()) {
 		return
 	}

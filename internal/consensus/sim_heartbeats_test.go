@@ -70,6 +70,9 @@ func (w *world) receiveBatch(s *simServer, from int, m *nyalav1.Heartbeats) {
 	}
 	for _, h := range hs {
 		w.check.heartbeatRead(s, h)
+		if m, err := h.Message(); err == nil && w.opts.members > 0 {
+			w.answerStranger(s, from, m)
+		}
 		s.core.Heartbeat(h)
 	}
 }

@@ -69,6 +69,7 @@ func runMistake(name string, seed uint64, whole bool) (fault string) {
 	w.check.onlyWhole = whole
 	w.plantBatcher = func(b *consensus.HeartbeatBatcher) { consensus.PlantBatcher(b, consensus.Mistakes[name]) }
 	w.plant = func(c *consensus.Core) { consensus.Plant(c, consensus.Mistakes[name]) }
+	w.plantCopy = func(in *consensus.CopyInstall) { consensus.PlantCopy(in, consensus.Mistakes[name]) }
 	w.run()
 	return w.check.fault
 }

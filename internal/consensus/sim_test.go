@@ -13,9 +13,10 @@ import (
 )
 
 var (
-	simSeed  = flag.Uint64("sim.seed", 0, "run this seed alone, with its whole trace when it fails")
-	simSeeds = flag.Int("sim.seeds", 300, "how many seeds to run")
-	simSteps = flag.Int("sim.steps", 1200, "events in each run before everything heals")
+	simSeed    = flag.Uint64("sim.seed", 0, "run this seed alone, with its whole trace when it fails")
+	simSeeds   = flag.Int("sim.seeds", 300, "how many seeds to run")
+	simMembers = flag.Bool("sim.members", false, "let members come and go in every run, and not only in one of eight")
+	simSteps   = flag.Int("sim.steps", 1200, "events in each run before everything heals")
 )
 
 // optionsOf derives a cluster's shape from its seed.
@@ -32,8 +33,13 @@ func optionsOf(seed uint64) worldOptions {
 		o.servers, o.joint = 4, true
 	case 13:
 		o.noPreVote = true
+	case 10, 14:
+		o.servers, o.members = 5, 1+int(seed/16%3)
 	}
-	o.clocks = seed/16%4 == 0
+	if *simMembers {
+		o = worldOptions{seed: seed, servers: 5, members: 1 + int(seed%3), tablets: o.tablets, steps: o.steps}
+	}
+	o.clocks = seed/16%4 == 0 && o.members == 0
 	o.noPush = seed%6 == 5
 	o.batched = seed%4 != 1
 	o.quiet, o.timers = seed%3 == 0, seed%15 == 0
@@ -50,6 +56,10 @@ func (w *world) chaos() {
 	w.now += time.Duration(w.rng.IntN(600)) * time.Microsecond
 	if w.opts.clocks && w.rng.IntN(100) < 4 {
 		w.clocks(s)
+		return
+	}
+	if w.opts.members > 0 && w.rng.IntN(100) < 12 {
+		w.membersChaos(s, t)
 		return
 	}
 	switch n := w.rng.IntN(1000); {
@@ -146,7 +156,7 @@ func (w *world) someLeader(t ident.TabletID, other *simServer) *simServer {
 	first := w.rng.IntN(len(w.servers))
 	for i := range w.servers {
 		s := w.servers[(first+i)%len(w.servers)]
-		if s.up && !s.paused && s.views[t].Status().Role == nyalav1.Role_ROLE_LEADER {
+		if s.up && !s.paused && s.status(t).Role == nyalav1.Role_ROLE_LEADER {
 			return s
 		}
 	}
@@ -186,7 +196,7 @@ func (w *world) heal() {
 	}
 	// One server that stays fenced keeps nobody from going on, and leads nothing.
 	var fenced *simServer
-	if w.opts.servers > 1 && w.rng.IntN(2) == 0 {
+	if w.opts.servers > 1 && w.opts.members == 0 && w.rng.IntN(2) == 0 {
 		fenced = w.servers[w.rng.IntN(len(w.servers))]
 		w.fence(fenced, true)
 	}
@@ -196,7 +206,7 @@ func (w *world) heal() {
 		var leader *simServer
 		ok := w.settle(400, func() bool {
 			for _, s := range w.servers {
-				if s.views[t].Status().Ready && s != fenced {
+				if s.status(t).Ready && s != fenced {
 					leader = s
 					return true
 				}
@@ -223,12 +233,21 @@ func (w *world) heal() {
 		}
 		w.lastNoticeLost(t)
 		for _, s := range w.servers {
+			if !w.mustHold(s, t) {
+				continue
+			}
+			if s.status(t).ConfigPending {
+				w.check.failf("server %d: a change of %s is pending though all is applied", s.id, t)
+			}
 			w.expect(s, "close", t, s.clock.wall())
 		}
 		if s := w.ready(t); s != nil {
 			w.expect(s, "read", t, 0)
 		}
-		if fenced != nil && !w.settle(100, func() bool { return fenced.views[t].Status().Role != nyalav1.Role_ROLE_LEADER }) {
+		if w.opts.members > 0 && w.check.fault == "" {
+			w.changesGoOn(t)
+		}
+		if fenced != nil && !w.settle(100, func() bool { return fenced.status(t).Role != nyalav1.Role_ROLE_LEADER }) {
 			w.check.failf("server %d leads %s though its clock is fenced", fenced.id, t)
 		}
 	}
@@ -247,7 +266,7 @@ func (w *world) staysCalm() {
 	look := func(then func(t ident.TabletID, term ident.Term)) {
 		for _, t := range w.tablets {
 			for _, s := range w.servers {
-				if st := s.views[t].Status(); st.Role == nyalav1.Role_ROLE_LEADER {
+				if st := s.status(t); st.Role == nyalav1.Role_ROLE_LEADER {
 					then(t, st.Term)
 				}
 			}
@@ -274,7 +293,7 @@ func (w *world) fence(s *simServer, fenced bool) {
 
 func (w *world) ready(t ident.TabletID) *simServer {
 	for _, s := range w.servers {
-		if s.up && s.views[t].Status().Ready && !s.fenced {
+		if s.up && s.status(t).Ready && !s.fenced {
 			return s
 		}
 	}
@@ -294,10 +313,12 @@ func (w *world) expect(s *simServer, kind string, t ident.TabletID, ts hybridtim
 func (w *world) converged(t ident.TabletID) bool {
 	last := ident.Index(0)
 	for _, s := range w.servers {
-		last = max(last, s.views[t].Status().LastIndex)
+		if w.mustHold(s, t) {
+			last = max(last, s.status(t).LastIndex)
+		}
 	}
 	for _, s := range w.servers {
-		if s.views[t].Status().Applied != last {
+		if w.mustHold(s, t) && s.status(t).Applied != last {
 			return false
 		}
 	}
@@ -324,6 +345,7 @@ func (w *world) settle(ticks int, ok func() bool) bool {
 			w.tick(s)
 		}
 		busy := true
+		w.copyAll()
 		for turns := 0; busy && w.check.fault == ""; turns++ {
 			if turns > 10_000 {
 				w.check.failf("the cluster never comes to rest")
@@ -363,7 +385,7 @@ func TestSim(t *testing.T) {
 	if *simSeed != 0 {
 		from, to = *simSeed, *simSeed
 	}
-	var commits, closes, reads, elections, cuts, majorities int
+	var commits, closes, reads, elections, cuts, majorities, configs, copies int
 	for seed := from; seed <= to; seed++ {
 		w := newWorld(optionsOf(seed))
 		w.trace.on = *simSeed != 0
@@ -373,9 +395,10 @@ func TestSim(t *testing.T) {
 		}
 		commits, closes, reads, elections = commits+w.check.commits, closes+w.check.closes, reads+w.check.reads, elections+w.check.elections
 		cuts, majorities = cuts+w.check.cuts, majorities+w.check.majorities
+		configs, copies = configs+w.check.configs, copies+w.check.copies
 	}
-	t.Logf("%d seeds: %d commits, %d closes, %d reads, %d elections, %d cuts, %d majorities with right clocks", to-from+1, commits,
-		closes, reads, elections, cuts, majorities)
+	t.Logf("%d seeds: %d commits, %d closes, %d reads, %d elections, %d cuts, %d majorities with right clocks, %d configs, %d copies", to-from+1, commits,
+		closes, reads, elections, cuts, majorities, configs, copies)
 }
 
 // TestSimRepeats shows that a seed gives the same run each time.

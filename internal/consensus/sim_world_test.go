@@ -39,10 +39,13 @@ type world struct {
 	next    int                              // of tickets and payloads
 	pending map[int]*asked
 	epochs  uint64 // of the batchers so far
+	copies  []*simCopy
 	trace   *trace
 	plant   func(*consensus.Core)
 	// plantBatcher, unless nil, plants a mistake in each batcher.
 	plantBatcher func(*consensus.HeartbeatBatcher)
+	// plantCopy, unless nil, plants a mistake in the install of a copy.
+	plantCopy func(*consensus.CopyInstall)
 	// onSend and onAnswer, unless nil, see what leaves and what is answered.
 	onSend   func(*nyalav1.GroupMessage)
 	onAnswer func(consensus.Done)
@@ -53,6 +56,7 @@ type worldOptions struct {
 	servers   int
 	tablets   int
 	learner   bool // the last server's replicas are learners
+	members   int  // not 0: only so many servers hold replicas at first, and members come and go
 	joint     bool // a joint config: all but the last, and all but the first
 	noPreVote bool
 	clocks    bool // clocks step far and often, and are judged
@@ -113,6 +117,7 @@ type simStore struct {
 	replica ident.ReplicaID
 	entries []consensus.CommittedEntry
 	durable int
+	removed bool // it was told that it is no member any more
 }
 
 // seededReader stands in for crypto/rand.Reader, from which raft draws its election timeouts.
@@ -155,11 +160,14 @@ func (w *world) boots() {
 		s := &simServer{id: i, log: wal.NewMem(), stores: map[ident.TabletID]*simStore{}}
 		var b wal.Batch
 		for _, t := range w.tablets {
+			if w.opts.members > 0 && i >= w.opts.members {
+				continue
+			}
 			n := s.log.AllocateNumber()
 			b.CreateGroup(n, t, []byte("record"), ident.OpID{})
 			s.stores[t] = &simStore{number: n, replica: ident.ReplicaID(i + 1)}
 		}
-		if err := s.log.Commit(&b); err != nil {
+		if err := s.log.Commit(&b); err != nil && !b.Empty() {
 			invariant.Check(false, "%v", err)
 		}
 		w.servers = append(w.servers, s)
@@ -168,8 +176,12 @@ func (w *world) boots() {
 }
 
 func (w *world) config() *nyalav1.RaftConfig {
-	c := &nyalav1.RaftConfig{NextReplicaId: uint64(w.opts.servers + 1)}
-	for i := range w.opts.servers {
+	n := w.opts.servers
+	if w.opts.members > 0 {
+		n = w.opts.members
+	}
+	c := &nyalav1.RaftConfig{NextReplicaId: uint64(n + 1)}
+	for i := range n {
 		p := &nyalav1.Peer{ReplicaId: uint64(i + 1), ServerId: serverName(i), Address: serverName(i) + ":7050"}
 		switch last := i == w.opts.servers-1; {
 		case w.opts.learner && last:
@@ -198,14 +210,10 @@ func (w *world) boot(s *simServer) {
 		s.clock.mark = decodeMark(s.log.Meta(consensus.MetaClockMark))
 		s.clock.promise = decodeMark(s.log.Meta(consensus.MetaPromiseMark))
 	}
-	limits := consensus.Limits{MaxMessageBytes: 64, MaxInflightBytes: 512, MaxInflightMessages: 4, MaxApplyingBytes: 256, MaxUncommittedBytes: 4 << 10, MinCutEntries: 3}
-	if w.opts.usual {
-		limits = consensus.Limits{}
-	}
 	s.core = consensus.NewCore(consensus.CoreConfig{
 		HeartbeatTicks: 2, ElectionTicks: 6, PreElection: !w.opts.noPreVote, PushCommit: !w.opts.noPush,
 		Quiesce: w.opts.quiet, ServerLiveness: w.opts.quiet && !w.opts.timers, Pairs: w.meet(s),
-		Limits: limits,
+		Limits: w.limits(),
 	}, s.clock)
 	if w.plant != nil {
 		w.plant(s.core)
@@ -227,6 +235,9 @@ func (w *world) boot(s *simServer) {
 
 func (w *world) startGroup(s *simServer, t ident.TabletID) {
 	st := s.stores[t]
+	if st == nil {
+		return
+	}
 	cfg := consensus.GroupConfig{Number: st.number, Tablet: t, Replica: st.replica, Config: w.config()}
 	for _, e := range st.entries {
 		cfg.Applied = e.Index
@@ -288,6 +299,7 @@ func (w *world) take(s *simServer) {
 		}
 	}
 	w.questions(s, d.Questions)
+	w.membersNews(s, d)
 	w.check.statuses(s)
 }
 
@@ -362,6 +374,7 @@ func (w *world) deliver() {
 		w.receiveBatch(s, p.from, hs)
 	} else {
 		w.check.delivered(s, m)
+		w.answerStranger(s, p.from, m)
 		s.core.Receive(m)
 	}
 	w.take(s)
@@ -422,6 +435,9 @@ func (w *world) flush(s *simServer, t ident.TabletID) {
 		return
 	}
 	st := s.stores[t]
+	if st == nil {
+		return
+	}
 	if st.durable = len(st.entries); st.durable > 0 {
 		s.core.Durable(t, st.entries[st.durable-1].Index)
 		w.take(s)
@@ -451,6 +467,22 @@ func (w *world) ask(s *simServer, kind string, t ident.TabletID, ts hybridtime.T
 	w.take(s)
 }
 
+// status is a replica's; the zero one where there is none.
+func (s *simServer) status(t ident.TabletID) (st consensus.GroupStatus) {
+	if v := s.views[t]; v != nil {
+		st = v.Status()
+	}
+	return st
+}
+
+// logOf is a replica's log; nil where there is none.
+func (s *simServer) logOf(t ident.TabletID) *wal.Log {
+	if st := s.stores[t]; st != nil {
+		return s.log.Log(st.number)
+	}
+	return nil
+}
+
 func (w *world) answer(s *simServer, d consensus.Done) {
 	id := d.Ticket.(int)
 	a := w.pending[id]
@@ -470,16 +502,24 @@ func (w *world) answer(s *simServer, d consensus.Done) {
 
 // restartReplica stops a replica and starts it again while its server goes on, as the host does: with nothing under way.
 func (w *world) restartReplica(s *simServer, t ident.TabletID) {
-	if !s.up || s.paused || s.noSpace {
+	if !s.up || s.paused || s.noSpace || s.stores[t] == nil {
 		return
 	}
+	if w.stopReplica(s, t) {
+		w.trace.add("restart replica s%d %s", s.id, short(t))
+		w.startGroup(s, t)
+		w.take(s)
+	}
+}
+
+// stopReplica stops a replica, and has nothing of it under way any more; it says whether its server is still up.
+func (w *world) stopReplica(s *simServer, t ident.TabletID) bool {
 	for len(s.appends) > 0 && s.up {
 		w.commit(s)
 	}
 	if !s.up {
-		return
+		return false
 	}
-	w.trace.add("restart replica s%d %s", s.id, short(t))
 	s.core.StopGroup(t)
 	delete(s.views, t)
 	w.take(s)
@@ -493,10 +533,7 @@ func (w *world) restartReplica(s *simServer, t ident.TabletID) {
 	for len(s.appends) > 0 && s.up {
 		w.commit(s)
 	}
-	if s.up {
-		w.startGroup(s, t)
-		w.take(s)
-	}
+	return s.up
 }
 
 func short(t ident.TabletID) string { return "T" + string(t[len(t)-1:]) }

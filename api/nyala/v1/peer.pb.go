@@ -350,6 +350,7 @@ type GroupMessage struct {
 	//	*GroupMessage_EntryRefused
 	//	*GroupMessage_NoReplica
 	//	*GroupMessage_ReplicaRemoved
+	//	*GroupMessage_ConfigCommitted
 	//	*GroupMessage_QuietOffer
 	//	*GroupMessage_QuietAnswer
 	//	*GroupMessage_Leave
@@ -498,6 +499,15 @@ func (x *GroupMessage) GetReplicaRemoved() *ReplicaRemoved {
 	return nil
 }
 
+func (x *GroupMessage) GetConfigCommitted() *OpId {
+	if x != nil {
+		if x, ok := x.Kind.(*GroupMessage_ConfigCommitted); ok {
+			return x.ConfigCommitted
+		}
+	}
+	return nil
+}
+
 func (x *GroupMessage) GetQuietOffer() *QuietOffer {
 	if x != nil {
 		if x, ok := x.Kind.(*GroupMessage_QuietOffer); ok {
@@ -618,6 +628,11 @@ type GroupMessage_ReplicaRemoved struct {
 	ReplicaRemoved *ReplicaRemoved `protobuf:"bytes,12,opt,name=replica_removed,json=replicaRemoved,proto3,oneof"`
 }
 
+type GroupMessage_ConfigCommitted struct {
+	// To who asked for a vote in vain: this config entry is committed.
+	ConfigCommitted *OpId `protobuf:"bytes,18,opt,name=config_committed,json=configCommitted,proto3,oneof"`
+}
+
 type GroupMessage_QuietOffer struct {
 	QuietOffer *QuietOffer `protobuf:"bytes,13,opt,name=quiet_offer,json=quietOffer,proto3,oneof"`
 }
@@ -661,6 +676,8 @@ func (*GroupMessage_EntryRefused) isGroupMessage_Kind() {}
 func (*GroupMessage_NoReplica) isGroupMessage_Kind() {}
 
 func (*GroupMessage_ReplicaRemoved) isGroupMessage_Kind() {}
+
+func (*GroupMessage_ConfigCommitted) isGroupMessage_Kind() {}
 
 func (*GroupMessage_QuietOffer) isGroupMessage_Kind() {}
 
@@ -1294,11 +1311,13 @@ func (*NoReplica) Descriptor() ([]byte, []int) {
 	return file_nyala_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
-// ReplicaRemoved tells a replica that it is no member of its group any more: the config of this index, which is committed, is
-// without it. Replica ids are never used again.
+// ReplicaRemoved tells a replica that it is no member of its group any more: the config of this index, which is committed and
+// known to be at a majority of its voters, is without it. Replica ids are never used again. asked: a replica that hears no leader
+// asks whether it is so; the index is that of its own config.
 type ReplicaRemoved struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ConfigIndex   uint64                 `protobuf:"varint,1,opt,name=config_index,json=configIndex,proto3" json:"config_index,omitempty"`
+	Asked         bool                   `protobuf:"varint,2,opt,name=asked,proto3" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1338,6 +1357,13 @@ func (x *ReplicaRemoved) GetConfigIndex() uint64 {
 		return x.ConfigIndex
 	}
 	return 0
+}
+
+func (x *ReplicaRemoved) GetAsked() bool {
+	if x != nil {
+		return x.Asked
+	}
+	return false
 }
 
 // QuietOffer: the leader has nothing to do, and a follower that has all of its log may rest until it hears from the group again.
@@ -2122,7 +2148,7 @@ var File_nyala_v1_peer_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x13nyala/v1/peer.proto\x12\bnyala.v1\"\xb4\x01\n" +
+	"\x13nyala/v1/peer.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\xb4\x01\n" +
 	"\tPeerHello\x12\x1b\n" +
 	"\tserver_id\x18\x01 \x01(\tR\bserverId\x12\x1d\n" +
 	"\n" +
@@ -2148,7 +2174,7 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"quietCount\x12\x1d\n" +
 	"\n" +
 	"quiet_hash\x18\n" +
-	" \x01(\x06R\tquietHash\"\xea\a\n" +
+	" \x01(\x06R\tquietHash\"\xa7\b\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
@@ -2162,7 +2188,8 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	" \x01(\v2\x16.nyala.v1.EntryRefusedH\x00R\fentryRefused\x124\n" +
 	"\n" +
 	"no_replica\x18\v \x01(\v2\x13.nyala.v1.NoReplicaH\x00R\tnoReplica\x12C\n" +
-	"\x0freplica_removed\x18\f \x01(\v2\x18.nyala.v1.ReplicaRemovedH\x00R\x0ereplicaRemoved\x127\n" +
+	"\x0freplica_removed\x18\f \x01(\v2\x18.nyala.v1.ReplicaRemovedH\x00R\x0ereplicaRemoved\x12;\n" +
+	"\x10config_committed\x18\x12 \x01(\v2\x0e.nyala.v1.OpIdH\x00R\x0fconfigCommitted\x127\n" +
 	"\vquiet_offer\x18\r \x01(\v2\x14.nyala.v1.QuietOfferH\x00R\n" +
 	"quietOffer\x12:\n" +
 	"\fquiet_answer\x18\x0e \x01(\v2\x15.nyala.v1.QuietAnswerH\x00R\vquietAnswer\x12'\n" +
@@ -2223,9 +2250,10 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1c\n" +
 	"\ttimestamp\x18\x03 \x01(\x06R\ttimestamp\x12\x18\n" +
 	"\areading\x18\x04 \x01(\x06R\areading\"\v\n" +
-	"\tNoReplica\"3\n" +
+	"\tNoReplica\"I\n" +
 	"\x0eReplicaRemoved\x12!\n" +
-	"\fconfig_index\x18\x01 \x01(\x04R\vconfigIndex\"\\\n" +
+	"\fconfig_index\x18\x01 \x01(\x04R\vconfigIndex\x12\x14\n" +
+	"\x05asked\x18\x02 \x01(\bR\x05asked\"\\\n" +
 	"\n" +
 	"QuietOffer\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
@@ -2321,6 +2349,7 @@ var file_nyala_v1_peer_proto_goTypes = []any{
 	(*QuietGroup)(nil),       // 24: nyala.v1.QuietGroup
 	(*ExchangeRequest)(nil),  // 25: nyala.v1.ExchangeRequest
 	(*ExchangeResponse)(nil), // 26: nyala.v1.ExchangeResponse
+	(*OpId)(nil),             // 27: nyala.v1.OpId
 }
 var file_nyala_v1_peer_proto_depIdxs = []int32{
 	0,  // 0: nyala.v1.PeerHello.channel:type_name -> nyala.v1.PeerChannel
@@ -2333,30 +2362,31 @@ var file_nyala_v1_peer_proto_depIdxs = []int32{
 	12, // 7: nyala.v1.GroupMessage.entry_refused:type_name -> nyala.v1.EntryRefused
 	13, // 8: nyala.v1.GroupMessage.no_replica:type_name -> nyala.v1.NoReplica
 	14, // 9: nyala.v1.GroupMessage.replica_removed:type_name -> nyala.v1.ReplicaRemoved
-	15, // 10: nyala.v1.GroupMessage.quiet_offer:type_name -> nyala.v1.QuietOffer
-	16, // 11: nyala.v1.GroupMessage.quiet_answer:type_name -> nyala.v1.QuietAnswer
-	17, // 12: nyala.v1.GroupMessage.leave:type_name -> nyala.v1.Leave
-	18, // 13: nyala.v1.GroupMessage.not_quiet:type_name -> nyala.v1.NotQuiet
-	19, // 14: nyala.v1.GroupMessage.server:type_name -> nyala.v1.ServerMessage
-	5,  // 15: nyala.v1.GroupMessage.heartbeats:type_name -> nyala.v1.Heartbeats
-	7,  // 16: nyala.v1.GroupMessage.commit_notice:type_name -> nyala.v1.CommitNotice
-	6,  // 17: nyala.v1.Heartbeats.groups:type_name -> nyala.v1.HeartbeatGroup
-	20, // 18: nyala.v1.ServerMessage.question:type_name -> nyala.v1.SilenceQuestion
-	21, // 19: nyala.v1.ServerMessage.answer:type_name -> nyala.v1.SilenceAnswer
-	22, // 20: nyala.v1.ServerMessage.list_request:type_name -> nyala.v1.QuietListRequest
-	23, // 21: nyala.v1.ServerMessage.list:type_name -> nyala.v1.QuietList
-	24, // 22: nyala.v1.QuietList.groups:type_name -> nyala.v1.QuietGroup
-	1,  // 23: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
-	2,  // 24: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
-	1,  // 25: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
-	2,  // 26: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
-	25, // 27: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
-	26, // 28: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
-	28, // [28:29] is the sub-list for method output_type
-	27, // [27:28] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	27, // 10: nyala.v1.GroupMessage.config_committed:type_name -> nyala.v1.OpId
+	15, // 11: nyala.v1.GroupMessage.quiet_offer:type_name -> nyala.v1.QuietOffer
+	16, // 12: nyala.v1.GroupMessage.quiet_answer:type_name -> nyala.v1.QuietAnswer
+	17, // 13: nyala.v1.GroupMessage.leave:type_name -> nyala.v1.Leave
+	18, // 14: nyala.v1.GroupMessage.not_quiet:type_name -> nyala.v1.NotQuiet
+	19, // 15: nyala.v1.GroupMessage.server:type_name -> nyala.v1.ServerMessage
+	5,  // 16: nyala.v1.GroupMessage.heartbeats:type_name -> nyala.v1.Heartbeats
+	7,  // 17: nyala.v1.GroupMessage.commit_notice:type_name -> nyala.v1.CommitNotice
+	6,  // 18: nyala.v1.Heartbeats.groups:type_name -> nyala.v1.HeartbeatGroup
+	20, // 19: nyala.v1.ServerMessage.question:type_name -> nyala.v1.SilenceQuestion
+	21, // 20: nyala.v1.ServerMessage.answer:type_name -> nyala.v1.SilenceAnswer
+	22, // 21: nyala.v1.ServerMessage.list_request:type_name -> nyala.v1.QuietListRequest
+	23, // 22: nyala.v1.ServerMessage.list:type_name -> nyala.v1.QuietList
+	24, // 23: nyala.v1.QuietList.groups:type_name -> nyala.v1.QuietGroup
+	1,  // 24: nyala.v1.ExchangeRequest.hello:type_name -> nyala.v1.PeerHello
+	2,  // 25: nyala.v1.ExchangeRequest.batch:type_name -> nyala.v1.PeerBatch
+	1,  // 26: nyala.v1.ExchangeResponse.hello:type_name -> nyala.v1.PeerHello
+	2,  // 27: nyala.v1.ExchangeResponse.batch:type_name -> nyala.v1.PeerBatch
+	25, // 28: nyala.v1.PeerService.Exchange:input_type -> nyala.v1.ExchangeRequest
+	26, // 29: nyala.v1.PeerService.Exchange:output_type -> nyala.v1.ExchangeResponse
+	29, // [29:30] is the sub-list for method output_type
+	28, // [28:29] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_nyala_v1_peer_proto_init() }
@@ -2364,6 +2394,7 @@ func file_nyala_v1_peer_proto_init() {
 	if File_nyala_v1_peer_proto != nil {
 		return
 	}
+	file_nyala_v1_common_proto_init()
 	file_nyala_v1_peer_proto_msgTypes[3].OneofWrappers = []any{
 		(*GroupMessage_Raft)(nil),
 		(*GroupMessage_CloseRequest)(nil),
@@ -2373,6 +2404,7 @@ func file_nyala_v1_peer_proto_init() {
 		(*GroupMessage_EntryRefused)(nil),
 		(*GroupMessage_NoReplica)(nil),
 		(*GroupMessage_ReplicaRemoved)(nil),
+		(*GroupMessage_ConfigCommitted)(nil),
 		(*GroupMessage_QuietOffer)(nil),
 		(*GroupMessage_QuietAnswer)(nil),
 		(*GroupMessage_Leave)(nil),
