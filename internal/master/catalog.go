@@ -31,6 +31,8 @@ type catalog struct {
 	made map[*table]struct{}
 	// applied are altered tables of whose latest schema clients aren't told yet, although all tablets have it.
 	applied map[*table]struct{}
+	// moved are tables of whose tablets' members the catalog doesn't know the latest.
+	moved map[*table]struct{}
 }
 
 // lockDDL waits for the turn to change the catalog.
@@ -82,6 +84,11 @@ type tabletInfo struct {
 	// schemaVersion is the latest that a replica is known to have applied, if any is known.
 	schemaVersion uint32
 	schemaKnown   bool
+	// newConfig is a later config than the catalog's, of the term newConfigTerm, that is to be written there; nil: none.
+	newConfig     *nyalav1.RaftConfig
+	newConfigTerm uint64
+	// stale are replicas that were removed from the group and that their servers still hold.
+	stale map[ident.ServerID]ident.ReplicaID
 }
 
 // deleted says whether the tablet is to go, with its table or with its range.
@@ -108,6 +115,7 @@ func (c *catalog) clearLocked() {
 	c.purgeable = map[*table]struct{}{}
 	c.made = map[*table]struct{}{}
 	c.applied = map[*table]struct{}{}
+	c.moved = map[*table]struct{}{}
 }
 
 // putTableLocked adds a table or replaces its metadata.
@@ -172,6 +180,7 @@ func (c *catalog) removeTableLocked(t *table) {
 	delete(c.purgeable, t)
 	delete(c.made, t)
 	delete(c.applied, t)
+	delete(c.moved, t)
 }
 
 // takeOverLocked replaces what the tablet holds by what was read anew; what servers have reported stays.
@@ -180,10 +189,15 @@ func (c *catalog) takeOverLocked(fresh *catalog, term ident.Term) {
 		if ti := fresh.tablets[id]; ti != nil {
 			ti.leader, ti.leaderTerm = old.leader, old.leaderTerm
 			ti.schemaVersion, ti.schemaKnown = old.schemaVersion, old.schemaKnown
+			ti.stale = old.stale
+			if old.newConfig.GetOpidIndex() > ti.meta.GetConfig().GetOpidIndex() {
+				ti.newConfig, ti.newConfigTerm = old.newConfig, old.newConfigTerm
+				fresh.moved[ti.table] = struct{}{}
+			}
 		}
 	}
 	c.tables, c.byName, c.byRequest, c.tablets, c.purgeable = fresh.tables, fresh.byName, fresh.byRequest, fresh.tablets, fresh.purgeable
-	c.made, c.applied = fresh.made, fresh.applied
+	c.made, c.applied, c.moved = fresh.made, fresh.applied, fresh.moved
 	c.term, c.doubtful = term, false
 }
 

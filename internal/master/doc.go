@@ -11,13 +11,15 @@
 //	I1: a change of the catalog is one write to its tablet: a table and all its tablets appear together or not at all, and an
 //	    ALTER's steps are all taken or none.
 //	I2: after a write whose outcome isn't known the state in memory is read anew before it is used for another change.
-//	I3: a replica is deleted only where the catalog says that its tablet is: what the catalog doesn't know is left alone.
+//	I3: a replica is deleted only where the catalog says that its tablet is, or where a committed config is without it that has
+//	    handed out a higher id: what the catalog doesn't know is left alone.
 //	I4: replica ids are handed out per tablet and never used again; a replica that a server had and lost is not made anew.
 //	I5: a deleted table leaves the catalog only after every server with a replica of it has answered that it has none, and so do
 //	    the tablets of a dropped range.
 //	I6: what is known of tablet servers is of one leadership; a heartbeat that another one has overtaken changes nothing.
 //	I7: clients are told of a version of a table's schema only once every tablet has it; every tablet has what they were told of.
 //	I8: all replicas of a tablet are made with the same version of the schema, whenever that is.
+//	I9: who is in a tablet's group is taken from what replicas have applied, never made up: of two configs the later one counts.
 //
 // # Life cycle
 //

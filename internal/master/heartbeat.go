@@ -44,6 +44,7 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 			m.heldLocked(ti, ts.id)
 			if s.GetState() == nyalav1.TabletState_TABLET_STATE_RUNNING {
 				ti.reportLeader(ident.Term(s.GetTerm()), ident.ReplicaID(s.GetLeaderReplicaId()))
+				m.membersLocked(ts, ti, s)
 				m.hasSchemaLocked(ti, s.GetSchemaVersion())
 				m.pushTabletLocked(ti)
 			}
@@ -54,7 +55,7 @@ func (m *Master) takeReport(ts *tserver, report *nyalav1.TabletReport) {
 			"server", string(ts.id), "replicas", len(unknown), "tablet_id", string(unknown[0]))
 	}
 	for _, id := range gone {
-		if ti := m.catalog.tablets[id]; ti != nil && !ti.deleted() && ti.replicaOn(ts.id) != nil {
+		if ti := m.catalog.tablets[id]; ti != nil && !ti.deleted() && ti.replicaOn(ts.id) != nil && !ti.leaves(ts.id) {
 			m.lostReplica(ts, ti)
 		}
 	}
@@ -74,9 +75,11 @@ func (m *Master) compareLocked(ts *tserver) {
 				m.servers.tell(ts.id, id, false)
 			}
 		} else if m.servers.lacks(ts, id) {
-			if ti.made() {
+			switch {
+			case ti.replicaOn(ts.id).GetLearner(): // its leader has it copied
+			case ti.made() || ti.changed():
 				m.lostReplica(ts, ti)
-			} else {
+			default:
 				m.servers.tell(ts.id, id, true)
 			}
 		}

@@ -58,6 +58,7 @@ func (m *Master) lead(ctx context.Context, term ident.Term) error {
 	eg.Go(func() error { return m.purgeDeleted(ctx) })
 	eg.Go(func() error { return m.markMade(ctx) })
 	eg.Go(func() error { return m.showSchemas(ctx) })
+	eg.Go(func() error { return m.keepConfigs(ctx) })
 	eg.Go(func() error { return m.settleDoubts(ctx) })
 	eg.Go(func() error { return m.keepMembers(ctx, term) })
 	m.startReconciling(ctx, eg)

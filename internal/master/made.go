@@ -22,12 +22,17 @@ func (ti *tabletInfo) made() bool {
 	return ti.table.meta.GetAllReplicasMade()
 }
 
-// held says whether all of the tablet's replicas have been reported.
-func (ti *tabletInfo) held() bool { return len(ti.heldBy) == len(ti.meta.GetConfig().GetPeers()) }
+// changed says whether the tablet's members aren't those any more that it was created with. Then none is made: who is missing is
+// the business of the tablet's leader.
+func (ti *tabletInfo) changed() bool { return ti.meta.GetConfig().GetOpidIndex() > 0 }
+
+// held says whether all of the tablet's replicas have been reported, of those that it was created with.
+func (ti *tabletInfo) held() bool {
+	return ti.changed() || len(ti.heldBy) == len(ti.meta.GetConfig().GetPeers())
+}
 
 // heldLocked notes that a server has reported a replica. The caller holds catalog.mu.
 func (m *Master) heldLocked(ti *tabletInfo, server ident.ServerID) {
-	t := ti.table
 	if ti.made() || ti.replicaOn(server) == nil {
 		return
 	}
@@ -38,8 +43,13 @@ func (m *Master) heldLocked(ti *tabletInfo, server ident.ServerID) {
 		ti.heldBy = map[ident.ServerID]struct{}{}
 	}
 	ti.heldBy[server] = struct{}{}
-	if ti.held() && (ti.meta.GetAdded() || t.firstHeld()) {
-		m.catalog.made[t] = struct{}{}
+	m.noteHeldLocked(ti)
+}
+
+// noteHeldLocked finds out whether a tablet, or its table, can be marked as made. The caller holds catalog.mu.
+func (m *Master) noteHeldLocked(ti *tabletInfo) {
+	if !ti.made() && ti.held() && (ti.meta.GetAdded() || ti.table.firstHeld()) {
+		m.catalog.made[ti.table] = struct{}{}
 		poke(m.made)
 	}
 }

@@ -69,6 +69,7 @@ type Master struct {
 	purge   chan struct{}    // holds a token while there may be tables to purge
 	made    chan struct{}    // holds a token while there may be tables to mark as made
 	applied chan struct{}    // holds a token while there may be tables whose latest schema can be shown
+	moved   chan struct{}    // holds a token while there may be tables whose tablets' members have changed
 	doubt   chan struct{}    // holds a token while the memory may be in doubt
 	members members
 
@@ -96,6 +97,7 @@ func New(cfg Config, node *replica.Node, self *nyalav1.MasterInfo) (*Master, err
 		purge:   make(chan struct{}, 1),
 		made:    make(chan struct{}, 1),
 		applied: make(chan struct{}, 1),
+		moved:   make(chan struct{}, 1),
 		doubt:   make(chan struct{}, 1),
 		members: members{wake: make(chan struct{}, 1)},
 	}

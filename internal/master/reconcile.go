@@ -129,7 +129,7 @@ func (m *Master) sayFault(ctx context.Context, ts *tserver, fault error) {
 func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) error {
 	m.catalog.mu.RLock()
 	ti := m.catalog.tablets[id]
-	if ti == nil || ti.deleted() || ti.replicaOn(ts.id) == nil {
+	if ti == nil || ti.deleted() || ti.replicaOn(ts.id) == nil || ti.changed() {
 		m.catalog.mu.RUnlock()
 		return nil // no longer wanted
 	}
@@ -155,21 +155,34 @@ func (m *Master) createOn(ctx context.Context, ts *tserver, id ident.TabletID) e
 func (m *Master) removeFrom(ctx context.Context, ts *tserver, id ident.TabletID) error {
 	m.catalog.mu.RLock()
 	ti := m.catalog.tablets[id]
-	deleted := ti != nil && ti.deleted()
+	req := &nyalav1.DeleteTabletRequest{DestServerId: string(ts.id), TabletId: string(id)}
+	switch {
+	case ti == nil: // I3: unknown
+	case ti.deleted():
+		req.Reason = "its table was deleted, or its range dropped"
+	case ti.stale[ts.id] != 0:
+		req.ReplicaId, req.Reason = uint64(ti.stale[ts.id]), "it was removed from the tablet's group"
+	}
 	m.catalog.mu.RUnlock()
-	if !deleted {
-		return nil // I3: wanted after all, or unknown
+	if req.GetReason() == "" {
+		return nil // wanted after all, or unknown
 	}
 	address := m.servers.address(ts.id, ti.replicaOn(ts.id).GetAddress())
-	err := m.calls.remove(ctx, address, &nyalav1.DeleteTabletRequest{
-		DestServerId: string(ts.id), TabletId: string(id), Reason: "its table was deleted, or its range dropped",
-	})
-	if err != nil && status.CodeOf(err) != status.TabletNotFound {
+	if err := m.calls.remove(ctx, address, req); err != nil && status.CodeOf(err) != status.TabletNotFound {
 		return err
 	}
 	m.catalog.mu.Lock()
 	defer m.catalog.mu.Unlock()
-	if m.catalog.tablets[id] == ti {
+	switch {
+	case m.catalog.tablets[id] != ti:
+	case req.GetReplicaId() != 0:
+		if ti.stale[ts.id] == ident.ReplicaID(req.GetReplicaId()) {
+			delete(ti.stale, ts.id)
+		}
+		if ti.deleted() {
+			return status.New(status.ServiceUnavailable, "its table was deleted meanwhile: whatever replica is there is to go")
+		}
+	default:
 		m.removedLocked(ti, ts.id)
 	}
 	return nil
