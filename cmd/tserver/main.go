@@ -37,6 +37,11 @@ func program() daemon.Program {
 		daemon.Tagged(daemon.Advanced), daemon.AtLeast(10))
 	g.Duration(&cfg.ScannerTTL, time.Millisecond, "scanner_ttl_ms", "how long a scanner lives that nobody calls", daemon.AtLeast(100))
 	g.Int(&cfg.MaxScanners, "scanner_max_open", "most scanners that clients may have open", daemon.Tagged(daemon.Advanced), daemon.AtLeast(1))
+	g.Int(&node.Copy.AtOnce, "num_tablets_to_copy_simultaneously", "most tablets that are copied to this server at once, and from it", daemon.AtLeast(1))
+	g.Int(&node.Copy.ChunkBytes, "tablet_copy_transfer_chunk_size_bytes", "about how much one message of a tablet copy holds",
+		daemon.Tagged(daemon.Advanced), daemon.Between(1, 16<<20))
+	g.Duration(&node.Copy.InjectLatency, time.Millisecond, "tablet_copy_download_file_inject_latency_ms", "pause after each message of a tablet copy, for tests",
+		daemon.Tagged(daemon.Hidden), daemon.AtLeast(0))
 	common.RegisterStorage(flags, &node)
 
 	return daemon.Program{

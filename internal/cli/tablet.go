@@ -16,8 +16,8 @@ import (
 )
 
 func (a *app) tabletCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "tablet", Short: "look at tablets, move their leaders"}
-	cmd.AddCommand(a.tabletList(), a.tabletStepDown())
+	cmd := &cobra.Command{Use: "tablet", Short: "look at tablets, move their leaders and replicas"}
+	cmd.AddCommand(a.tabletList(), a.tabletStepDown(), a.tabletChangeConfig())
 	return cmd
 }
 

@@ -50,7 +50,7 @@ func (c CopyConfig) Validate() error {
 		errs = append(errs, fmt.Errorf("tablet_copy_transfer_chunk_size_bytes is %d: want 1 to 16777216 (16 MiB)", c.ChunkBytes))
 	}
 	if c.IdleTimeout <= 0 || c.InjectLatency < 0 {
-		errs = append(errs, errors.New("tablet_copy_idle_timeout_sec must be above zero, tablet_copy_download_file_inject_latency_ms not below"))
+		errs = append(errs, errors.New("the idle timeout of copies must be above zero, tablet_copy_download_file_inject_latency_ms not below"))
 	}
 	return errors.Join(errs...)
 }
