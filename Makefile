@@ -20,7 +20,7 @@ CHAOS ?= 2m
 PEERS_DIR ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fmt generate verify fuzz bench bench-follower bench-failover bench-writers bench-idle bench-start trials soak demo clean
+.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-idle bench-start trials soak demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ fuzz: ## each fuzz target for FUZZTIME
 
 bench: ## the benchmarks whose name matches BENCH
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+bench-acceptor: build ## connections a second and the slowest to connect; BENCHFLAGS="-kudu FOLDER" for Kudu's beside it
+	$(GO) run ./bench/acceptor $(BENCHFLAGS)
 
 bench-follower: build ## single-row writes through a follower beside those through the leader
 	$(GO) run ./bench/follower $(BENCHFLAGS)

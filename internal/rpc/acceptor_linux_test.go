@@ -53,9 +53,10 @@ func (c rawClients) close() {
 }
 
 // TestAcceptorsHeld shows what the metrics say while no acceptor accepts, and of the samples once they go on: 1 and 5
-// clients, and 600, of which a backlog of 512 holds 513. Drops are counted, and time with a full queue is. (Fault 26.)
+// clients, and 600 and twice as many as fit, of which a backlog of 512 holds 513. Drops are counted, and time with a full queue
+// is. (Fault 26.)
 func TestAcceptorsHeld(t *testing.T) {
-	for _, clients := range []int{1, 5, 600} {
+	for _, clients := range []int{1, 5, 600, 2 * (DefaultBacklog + 1)} {
 		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) {
 			held, release := make(chan struct{}, 1), make(chan struct{})
 			r := newAcceptorRig(t, func(c *acceptorConfig) {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -143,4 +144,35 @@ func TestConnectionLimitsFilledIn(t *testing.T) {
 	err := validateConnectionLimits(0, -2)
 	require.ErrorContains(t, err, "--rpc_max_connections 0")
 	require.ErrorContains(t, err, "--rpc_max_connections_per_address -2")
+}
+
+// TestPublicAddressWarned shows the line in the log at the start for an address that the world may reach, a stronger one when
+// everybody is trusted, and none for private addresses.
+func TestPublicAddressWarned(t *testing.T) {
+	for _, c := range []struct {
+		bound, trusted, line string
+	}{
+		{"203.0.113.5:7050", DefaultTrustedSubnets, "connections from outside --trusted_subnets are refused"},
+		{"203.0.113.5:7050", "0.0.0.0/0", "--trusted_subnets lets anybody read, change and delete all data"},
+		{"10.0.0.5:7050", "0.0.0.0/0", ""},
+		{"127.0.0.1:7050", DefaultTrustedSubnets, ""},
+	} {
+		log := &syncBuffer{}
+		cfg := DefaultServerConfig()
+		cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+		var err error
+		cfg.TrustedSubnets, err = ParseSubnets(c.trusted)
+		require.NoError(t, err)
+		d, err := newFrontDoor(cfg)
+		require.NoError(t, err)
+		d.warnPublic([]net.Addr{net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.bound))})
+		d.close()
+		if c.line == "" {
+			require.Empty(t, log.String())
+			continue
+		}
+		require.Contains(t, log.String(), "level=WARN")
+		require.Contains(t, log.String(), c.line)
+		require.Contains(t, log.String(), "203.0.113.5")
+	}
 }
