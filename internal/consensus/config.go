@@ -153,6 +153,10 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
+func (c Config) electionTimeout() time.Duration {
+	return c.HeartbeatInterval * time.Duration(c.MaxMissedHeartbeats)
+}
+
 func (c Config) heartbeatWindow() time.Duration {
 	if c.HeartbeatWindow > 0 {
 		return c.HeartbeatWindow

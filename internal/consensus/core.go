@@ -33,7 +33,8 @@ type Core struct {
 
 	outOfSpace bool
 	// retain is how many bytes of log a group keeps for members that lack them.
-	retain int64
+	retain     int64
+	logStalled bool
 	// fenced: this server's clock gives no timestamps out.
 	fenced bool
 	// blamed: most of the other servers say that this server's clock is off.

@@ -22,12 +22,14 @@ const (
 	causeBlamed cause = "blamed"
 	// causeQuarantined: the log holds an entry that is too far ahead of this server's clock.
 	causeQuarantined cause = "quarantined"
+	// causeLogStalled: a commit of this server's log has been under way for an election timeout.
+	causeLogStalled cause = "log_stalled"
 	// causeLeft: the replica has resigned from this term. It leads nothing that could be handed over.
 	causeLeft cause = "left"
 )
 
 // causes are those that a leadership is handed over for.
-var causes = []cause{causeAsked, causeFenced, causeBlamed, causeQuarantined}
+var causes = []cause{causeAsked, causeFenced, causeBlamed, causeQuarantined, causeLogStalled}
 
 // maxHandOvers bounds the hand-overs that one Core has under way by its own accord.
 const maxHandOvers = 256
@@ -46,6 +48,12 @@ func (c *Core) SetBlamed(blamed bool) {
 	c.blamed = blamed
 	c.vacateAll()
 }
+
+// SetLogStalled says whether a commit of this server's log has been under way for so long that followers would have given up a
+// leader who said nothing. While it is, replicas here ask for no leadership, and those that lead hand it over: their followers
+// have what is committed, here nothing of it can be applied. A quiet group stays as it is until somebody needs it, and a replica
+// without another voter goes on waiting.
+func (c *Core) SetLogStalled(stalled bool) { c.logStalled = stalled }
 
 // vacateAll lets the leaders here that should not lead begin to leave.
 func (c *Core) vacateAll() {
@@ -78,6 +86,8 @@ func (g *group) barred() cause {
 		return causeQuarantined
 	case g.hasLeft():
 		return causeLeft
+	case g.core.logStalled:
+		return causeLogStalled
 	default:
 		return causeNone
 	}

@@ -132,7 +132,7 @@ func (h *Host) Run(ctx context.Context) error {
 func (h *Host) tick(ctx context.Context) error {
 	t := time.NewTicker(h.cfg.HeartbeatInterval / ticksPerHeartbeat)
 	defer t.Stop()
-	blamed := false
+	blamed, stalled := false, false
 	retain := h.cfg.Limits.retention(0)
 	ticks := 0
 	for {
@@ -145,11 +145,15 @@ func (h *Host) tick(ctx context.Context) error {
 			}
 			now := h.deps.Blamed != nil && h.deps.Blamed()
 			retention := h.cfg.Limits.retention(h.deps.Log.Size().LiveBytes)
+			stalls := h.writer.stalls(h.cfg.electionTimeout())
 			for _, w := range h.workers {
-				if w.rests.Load() && now == blamed && retention == retain {
+				if w.rests.Load() && now == blamed && stalls == stalled && retention == retain {
 					continue
 				}
 				w.box.put(func(m *mail) {
+					if stalls != stalled {
+						m.commands = append(m.commands, func(c *Core) { c.SetLogStalled(stalls) })
+					}
 					if now != blamed {
 						m.commands = append(m.commands, func(c *Core) { c.SetBlamed(now) })
 					}
@@ -159,7 +163,7 @@ func (h *Host) tick(ctx context.Context) error {
 					m.tick = true
 				})
 			}
-			blamed, retain = now, retention
+			blamed, stalled, retain = now, stalls, retention
 			h.stepServers((*Servers).Tick)
 		}
 	}

@@ -51,6 +51,8 @@ type metrics struct {
 	groups           prometheus.Gauge
 	leading          prometheus.Gauge
 	outOfSpace       prometheus.Gauge
+	logStalled       prometheus.Gauge
+	logStalls        prometheus.Counter
 	logQueueBytes    prometheus.Gauge
 	commitAppends    prometheus.Histogram
 	applyGroups      prometheus.Histogram
@@ -181,6 +183,8 @@ func makeMetrics() *metrics {
 	m.suffixCuts = m.counter("raft_log_suffix_cuts_total", "Times a leader cut entries of its own that others refuse for their timestamps.")
 	m.groups = m.gauge("raft_groups", "Replicas that run on this server.")
 	m.leading = m.gauge("raft_leaders", "Replicas here that lead.")
+	m.logStalled = m.gauge("raft_log_stalled", "1 while a commit of the log has been under way for more than an election timeout, and leaderships are handed over.")
+	m.logStalls = m.counter("raft_log_stalls_total", "Times that a commit of the log was under way for more than an election timeout.")
 	m.outOfSpace = m.gauge("raft_log_out_of_space", "1 while the log has no room and writes are refused.")
 	m.logQueueBytes = m.gauge("raft_log_queue_bytes", "Bytes that wait for the log writer.")
 	m.commitAppends = m.histogram("raft_commit_appends", "Appends of groups that shared one commit of the log.")

@@ -56,7 +56,7 @@ func (g *group) refusesProposals() error {
 	case !g.ready():
 		return status.New(status.ServiceUnavailable, "tablet %s: the leader of term %d has not committed an entry of it yet; try again",
 			g.cfg.Tablet, g.term)
-	case g.barred() != causeNone:
+	case g.barred() != causeNone && g.barred() != causeLogStalled: // then raft refuses while it hands over
 		return g.clockRefuses()
 	case g.stalled() != "":
 		return errStalled(g.cfg.Tablet, g.stalled())

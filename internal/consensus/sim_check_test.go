@@ -31,11 +31,14 @@ type groupFacts struct {
 	leaders   map[ident.Term]ident.ReplicaID
 	entries   map[ident.OpID]uint64 // hash of each entry ever put in a log
 	committed []consensus.CommittedEntry
-	closed    []closedFact
-	applied   ident.Index         // anywhere
-	asked     map[ident.OpID]bool // by term and replica: it has asked another to campaign
-	stamped   int                 // committed entries that carry a timestamp
-	promised  map[ident.ReplicaID]hybridtime.Timestamp
+	// committedIn is the term of the replica that knew first of each to be committed: no earlier one than that of the leader who
+	// counted it.
+	committedIn []ident.Term
+	closed      []closedFact
+	applied     ident.Index         // anywhere
+	asked       map[ident.OpID]bool // by term and replica: it has asked another to campaign
+	stamped     int                 // committed entries that carry a timestamp
+	promised    map[ident.ReplicaID]hybridtime.Timestamp
 	// mayPromise are the requests that reached a replica in their term.
 	mayPromise map[promiseFact]bool
 	// heartbeats are those ever sent, and the answers.
@@ -131,6 +134,7 @@ func (c *checker) committed(s *simServer, a consensus.Apply) {
 			}
 		}
 		g.committed = append(g.committed, e)
+		g.committedIn = append(g.committedIn, max(e.Term, s.status(a.Tablet).Term))
 		c.commits++
 		c.config(a.Tablet, e)
 	}
@@ -168,10 +172,13 @@ func (c *checker) change(s *simServer, st consensus.GroupStatus) {
 	if s.fenced && len(quorumOf(st.Config).IDs()) > 1 {
 		c.failf("%s: replica %d is elected in term %d though its server is fenced", st.Tablet, st.Replica, st.Term)
 	}
+	if s.stalled && len(quorumOf(st.Config).IDs()) > 1 {
+		c.failf("%s: replica %d is elected in term %d though its log stalls", st.Tablet, st.Replica, st.Term)
+	}
 	c.elected(st)
 	log := s.logOf(st.Tablet)
-	for _, e := range g.committed {
-		if e.Term > st.Term {
+	for i, e := range g.committed {
+		if g.committedIn[i] > st.Term {
 			break // an old leader that learns late that it was elected
 		}
 		if e.Index+1 < st.FirstIndex {

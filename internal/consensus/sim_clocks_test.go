@@ -83,6 +83,7 @@ func (w *world) rightOnesGoOn() {
 	}
 	for _, s := range w.servers {
 		s.noSpace = false
+		w.stall(s, false)
 		s.log.FailNext(0)
 		if !s.up && !s.down {
 			w.boot(s)

@@ -121,6 +121,8 @@ func (w *world) chaos() {
 		}
 	case n < 999:
 		w.fence(s, !s.fenced && w.rng.IntN(2) == 0)
+	default:
+		w.stall(s, !s.stalled)
 	}
 	for _, s := range w.servers {
 		w.flushHeartbeats(s)
@@ -353,7 +355,7 @@ func (w *world) settle(ticks int, ok func() bool) bool {
 			busy = w.deliverable() >= 0
 			w.deliver()
 			for _, s := range w.servers {
-				busy = w.flushHeartbeats(s) || busy || len(s.appends)+len(s.applies) > 0
+				busy = w.flushHeartbeats(s) || busy || !s.stalled && len(s.appends) > 0 || len(s.applies) > 0
 				w.commit(s)
 				w.apply(s)
 			}

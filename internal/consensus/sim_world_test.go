@@ -99,6 +99,7 @@ type simServer struct {
 	applies  []consensus.Apply
 	stores   map[ident.TabletID]*simStore
 	noSpace  bool
+	stalled  bool // no commit ends
 	logDead  bool
 	fenced   bool
 	blamed   bool
@@ -222,7 +223,7 @@ func (w *world) boot(s *simServer) {
 	if w.plantBatcher != nil {
 		w.plantBatcher(s.batcher)
 	}
-	s.up, s.noSpace, s.logDead = true, false, false
+	s.up, s.noSpace, s.logDead, s.stalled = true, false, false, false
 	s.views = map[ident.TabletID]*consensus.View{}
 	s.appends, s.applies = nil, nil
 	s.blamed = false // it has heard nobody yet
@@ -382,7 +383,7 @@ func (w *world) deliver() {
 
 // commit makes some of what a server has ready durable, as its log writer would.
 func (w *world) commit(s *simServer) {
-	if !s.up || s.paused || len(s.appends) == 0 || s.logDead || s.noSpace {
+	if !s.up || s.paused || len(s.appends) == 0 || s.logDead || s.noSpace || s.stalled {
 		return
 	}
 	n := len(s.appends)
@@ -502,7 +503,7 @@ func (w *world) answer(s *simServer, d consensus.Done) {
 
 // restartReplica stops a replica and starts it again while its server goes on, as the host does: with nothing under way.
 func (w *world) restartReplica(s *simServer, t ident.TabletID) {
-	if !s.up || s.paused || s.noSpace || s.stores[t] == nil {
+	if !s.up || s.paused || s.noSpace || s.stalled || s.stores[t] == nil {
 		return
 	}
 	if w.stopReplica(s, t) {
@@ -514,6 +515,7 @@ func (w *world) restartReplica(s *simServer, t ident.TabletID) {
 
 // stopReplica stops a replica, and has nothing of it under way any more; it says whether its server is still up.
 func (w *world) stopReplica(s *simServer, t ident.TabletID) bool {
+	w.stall(s, false) // it waits for the log
 	for len(s.appends) > 0 && s.up {
 		w.commit(s)
 	}

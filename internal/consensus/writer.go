@@ -36,6 +36,9 @@ type logWriter struct {
 	signal chan struct{}
 	bytes  atomic.Int64
 	full   atomic.Bool
+	// since is when the commit under way began, in nanoseconds of the host's time; 0: none is.
+	since   atomic.Int64
+	stalled bool // of the goroutine that asks
 
 	mu     sync.Mutex
 	queue  []logItem
@@ -221,7 +224,10 @@ func (w *logWriter) commit(items []logItem) error {
 	if c.Empty() {
 		return nil
 	}
-	if err := w.store.Commit(&c.Batch); err != nil {
+	w.since.Store(int64(w.host.heartbeats.now()))
+	err := w.store.Commit(&c.Batch)
+	w.since.Store(0)
+	if err != nil {
 		return err
 	}
 	c.Durable(w.clock)
@@ -342,6 +348,24 @@ func (w *logWriter) outOfSpace(full bool) {
 			m.commands = append(m.commands, func(c *Core) { c.SetOutOfSpace(full) })
 		})
 	}
+}
+
+// stalls says whether the commit under way has been so for longer than limit. It is asked again and again, by one goroutine.
+func (w *logWriter) stalls(limit time.Duration) bool {
+	since := time.Duration(w.since.Load())
+	stalls := since != 0 && w.host.heartbeats.now()-since > limit
+	if stalls == w.stalled {
+		return stalls
+	}
+	if w.stalled = stalls; stalls {
+		w.host.metrics.logStalled.Set(1)
+		w.host.metrics.logStalls.Inc()
+		w.host.log.Warn("a commit of the log doesn't end: leaderships are handed over until it does; look at the disk of --fs_wal_dir", slog.Duration("under_way", w.host.heartbeats.now()-since))
+	} else {
+		w.host.metrics.logStalled.Set(0)
+		w.host.log.Info("the log goes on")
+	}
+	return stalls
 }
 
 // fail ends every replica of the server: whether the last commit will be there after a restart is unknown, so nothing that

@@ -56,7 +56,7 @@ var warnings = []string{
 	"clock_fenced", "clock_jumps_total", "clock_readings_refused_total", "clock_timestamps_ahead_refused_total", "hybrid_clock_extrapolating",
 	"leader_memory_pressure_rejections", "master_tablet_servers_dead", "master_tablets_unavailable", "master_tablets_under_replicated",
 	"master_tablets_without_leader", "memory_limit_refusals_total", "peer_connect_failures_total", "peer_dropped_messages_total",
-	"raft_entries_refused_total", "raft_failed_replicas_total", "raft_log_out_of_space", "rpc_accept_errors_total",
+	"raft_entries_refused_total", "raft_failed_replicas_total", "raft_log_out_of_space", "raft_log_stalled", "rpc_accept_errors_total",
 	"rpc_accept_queue_drops_total", "rpc_accept_queue_full_seconds_total", "rpc_connections_refused_total", "rpc_failures_total",
 	"rpcs_queue_overflow", "rpcs_timed_out_in_queue", "tablets_num_failed", "wal_commit_failures_total",
 }
@@ -92,7 +92,7 @@ var countUnits = []struct{ word, unit string }{
 	{"_leads", "boolean"},
 	{"_fenced", "boolean"},
 	{"_extrapolating", "boolean"},
-	{"_out_of_space", "boolean"},
+	{"_out_of_space", "boolean"}, {"_log_stalled", "boolean"},
 	{"_bytes", "bytes"},
 	{"_seconds", "seconds"},
 }
