@@ -45,6 +45,9 @@ type ScanOptions struct {
 	CountOnly bool
 	// Predicates must all hold for a row. Table.Predicate makes one.
 	Predicates []Predicate
+	// LowerKey and UpperKey bound the primary key, by values of its first columns: rows at LowerKey and above, and below UpperKey.
+	// Columns that are left out have their least values. Values are converted as Operation.Set does.
+	LowerKey, UpperKey []any
 	// Limit is the most rows to return; 0: all.
 	Limit    uint64
 	ReadMode ReadMode
@@ -57,6 +60,9 @@ type ScanOptions struct {
 	TabletID string
 	// BatchSizeBytes is about how much a batch holds; 0: the server's default, 1 MiB.
 	BatchSizeBytes int
+
+	// lowerKey and upperKey are encoded; nil: no bound.
+	lowerKey, upperKey []byte
 }
 
 // scanSpec is ScanOptions, checked, in the form that requests take.
@@ -115,7 +121,69 @@ func (t *Table) scanSpec(o ScanOptions) (*scanSpec, error) {
 		spec.predicates = append(spec.predicates, p.ToProto())
 	}
 	spec.bound = bound
+	if err := spec.keyBounds(t); err != nil {
+		return nil, err
+	}
 	return spec, nil
+}
+
+// keyBounds encodes the bounds of the primary key.
+func (s *scanSpec) keyBounds(t *Table) (err error) {
+	o := &s.options
+	if len(o.LowerKey) > 0 {
+		if o.lowerKey, err = t.keyBound(o.LowerKey); err != nil {
+			return err
+		}
+	}
+	if len(o.UpperKey) > 0 {
+		if o.upperKey, err = t.keyBound(o.UpperKey); err != nil {
+			return err
+		}
+		if len(o.upperKey) == 0 { // the least key of all, which as a bound would be none
+			nothing := schema.In(t.schema.Column(0))
+			b, err := nothing.Bind(t.schema)
+			if err != nil {
+				return err
+			}
+			s.bound, s.predicates = append(s.bound, b), append(s.predicates, nothing.ToProto())
+		}
+	}
+	for _, key := range [][]byte{o.lowerKey, o.upperKey} {
+		if len(key) > 0 {
+			if _, err := t.schema.DecodeKey(nil, key); err != nil { // of a scan token
+				return status.Wrap(status.InvalidScanSpec, err, "scan of table %q", t.info.Name)
+			}
+		}
+	}
+	return nil
+}
+
+func (t *Table) keyBound(values []any) ([]byte, error) {
+	if n := t.schema.NumKeyColumns(); len(values) > n {
+		return nil, status.New(status.InvalidScanSpec, "scan of table %q: a bound of %d values, but the key has %d columns", t.info.Name, len(values), n)
+	}
+	var cells [][]byte
+	for i, value := range values {
+		v, err := operand(t.schema.Column(i), value)
+		if err != nil {
+			return nil, err
+		}
+		b, err := t.schema.Column(i).ValueBytes(v)
+		if err != nil {
+			return nil, err
+		}
+		cells = append(cells, b)
+	}
+	return t.schema.EncodeKeyPrefix(cells), nil
+}
+
+// filter knows which tablets can hold a matching row, by a partition schema.
+func (s *scanSpec) filter(ps *PartitionSchema) *schema.PartitionFilter {
+	f := ps.Filter(s.schema, s.bound)
+	if n, err := f.Narrow(s.schema, s.options.lowerKey, s.options.upperKey); err == nil { // keyBounds has seen to that
+		return n
+	}
+	return f
 }
 
 // Comparison is what a Predicate tests.

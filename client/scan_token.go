@@ -54,7 +54,7 @@ func (t *Table) ScanTokens(ctx context.Context, o ScanOptions) ([]*ScanToken, er
 			TabletId: tb.id, Columns: spec.columns, CountOnly: o.CountOnly, Predicates: spec.predicates, ReadMode: o.ReadMode.proto(),
 			SnapshotTimestamp: uint64(snapshot), PropagatedTimestamp: uint64(t.c.LatestTimestamp()),
 			ClosestReplica: o.Replica == ClosestReplica, ServerId: o.ServerID, BatchSizeBytes: uint32(spec.options.BatchSizeBytes),
-			PartitionKeyStart: tb.start,
+			PartitionKeyStart: tb.start, StartPrimaryKey: spec.options.lowerKey, StopPrimaryKey: spec.options.upperKey,
 		}
 		tokens = append(tokens, &ScanToken{c: t.c, token: token, servers: tb.serverIDs()})
 	}
@@ -111,6 +111,7 @@ func scanOptions(k *nyalav1.ScanToken) (ScanOptions, error) {
 	o := ScanOptions{
 		Columns: k.GetColumns(), CountOnly: k.GetCountOnly(), SnapshotTimestamp: hybridtime.Timestamp(k.GetSnapshotTimestamp()),
 		ServerID: k.GetServerId(), TabletID: k.GetTabletId(), BatchSizeBytes: int(k.GetBatchSizeBytes()),
+		lowerKey: k.GetStartPrimaryKey(), upperKey: k.GetStopPrimaryKey(),
 	}
 	switch k.GetReadMode() {
 	case nyalav1.ReadMode_READ_MODE_READ_LATEST:

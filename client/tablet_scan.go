@@ -211,6 +211,8 @@ func (ts *tabletScan) request(opening bool) *nyalav1.ScanRequest {
 		Predicates:          ts.spec.predicates,
 		ReadMode:            ts.mode(),
 		PropagatedTimestamp: ts.t.c.latest.Load(),
+		StartPrimaryKey:     ts.spec.options.lowerKey,
+		StopPrimaryKey:      ts.spec.options.upperKey,
 		LastPrimaryKey:      ts.lastKey,
 		SchemaVersion:       ts.t.schema.Version(),
 	}

@@ -85,7 +85,7 @@ func (w *tabletWalk) leave(t *tablet) {
 // filterOf returns the filter for what is known.
 func (w *tabletWalk) filterOf(m *keyMap) *schema.PartitionFilter {
 	if w.filter == nil || w.version != m.version {
-		w.filter, w.version = m.partition.Filter(w.t.schema, w.spec.bound), m.version
+		w.filter, w.version = w.spec.filter(m.partition), m.version
 	}
 	return w.filter
 }
@@ -101,7 +101,7 @@ func (w *tabletWalk) empty(m *keyMap, from, to []byte) bool {
 	}
 	filter := w.filter
 	if filter == nil || w.version != m.version { // not kept here: that the version has changed has yet to be noticed
-		filter = m.partition.Filter(w.t.schema, w.spec.bound)
+		filter = w.spec.filter(m.partition)
 	}
 	dims := bucketBounds(m.partition)
 	for range maxGaps {

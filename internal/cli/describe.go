@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nyaladb/nyala/client"
+	"github.com/nyaladb/nyala/internal/schema"
 )
 
 // tableDescription is `table describe --format json`.
@@ -21,6 +22,7 @@ type tableDescription struct {
 	PrimaryKey []string     `json:"primary_key"`
 	Hash       []hashJSON   `json:"hash"`
 	Range      []string     `json:"range"`
+	Ranges     []rangeJSON  `json:"ranges"`
 	Tablets    int          `json:"tablets"`
 	Replicas   int          `json:"replicas"`
 }
@@ -34,6 +36,13 @@ type columnJSON struct {
 	// Default is the text form of what an insert stores for the column where it leaves it unset.
 	Default *string `json:"default,omitempty"`
 	Comment string  `json:"comment,omitempty"`
+}
+
+// rangeJSON is one range, as --range takes it, with the hash dimensions that hold in it.
+type rangeJSON struct {
+	Range   string     `json:"range"`
+	Hash    []hashJSON `json:"hash"`
+	Tablets int        `json:"tablets"`
 }
 
 type hashJSON struct {
@@ -51,6 +60,11 @@ func (a *app) tableDescribe() *cobra.Command {
 			return err
 		}
 		d := describeTable(t)
+		ranges, err := t.Ranges(cmd.Context())
+		if err != nil {
+			return err
+		}
+		d.addRanges(t, ranges)
 		if format.value == "json" {
 			return printJSON(a.Out, d)
 		}
@@ -79,11 +93,45 @@ func describeTable(t *client.Table) tableDescription {
 		return out
 	}
 	ps := t.PartitionSchema()
-	for _, h := range ps.Hash {
-		d.Hash = append(d.Hash, hashJSON{names(h.Columns), h.Buckets, h.Seed})
-	}
+	d.Hash = hashOf(t, ps.Hash)
 	d.Range = names(ps.Range)
 	return d
+}
+
+func hashOf(t *client.Table, dims []schema.HashDimension) []hashJSON {
+	out := []hashJSON{}
+	for _, h := range dims {
+		var names []string
+		for _, id := range h.Columns {
+			names = append(names, t.Schema().Column(t.Schema().IndexOfID(id)).Name)
+		}
+		out = append(out, hashJSON{names, h.Buckets, h.Seed})
+	}
+	return out
+}
+
+func (d *tableDescription) addRanges(t *client.Table, ranges []client.TableRange) {
+	d.Ranges = []rangeJSON{}
+	for _, r := range ranges {
+		d.Ranges = append(d.Ranges, rangeJSON{r.Text, hashOf(t, r.Hash), r.Tablets})
+	}
+}
+
+// rangeText is a range with its hash dimensions, where they aren't the table's.
+func (d *tableDescription) rangeText(r rangeJSON) string {
+	text := r.Range
+	if slices.EqualFunc(r.Hash, d.Hash, func(a, b hashJSON) bool {
+		return a.Buckets == b.Buckets && a.Seed == b.Seed && slices.Equal(a.Columns, b.Columns)
+	}) {
+		return text
+	}
+	for _, h := range r.Hash {
+		text += fmt.Sprintf(" hash(%s):%d", quoteNames(h.Columns), h.Buckets)
+		if h.Seed != 0 {
+			text += fmt.Sprintf(":%d", h.Seed)
+		}
+	}
+	return text
 }
 
 // defaultText is the text form of a column's default, nil if it has none.
@@ -151,7 +199,16 @@ func (d tableDescription) print(w io.Writer) error {
 		parts = append(parts, part)
 	}
 	if len(d.Range) > 0 {
-		parts = append(parts, fmt.Sprintf("range(%s)", quoteNames(d.Range)))
+		part := fmt.Sprintf("range(%s)", quoteNames(d.Range))
+		switch {
+		case len(d.Ranges) == 0:
+			part += ": none"
+		case len(d.Ranges) > 1 || d.Ranges[0].Range != "[, )":
+			for i, r := range d.Ranges {
+				part += [...]string{": ", ", "}[min(i, 1)] + d.rangeText(r)
+			}
+		}
+		parts = append(parts, part)
 	}
 	if len(parts) == 0 {
 		parts = append(parts, "none")

@@ -297,7 +297,7 @@ func (w *loadWriter) apply(ctx context.Context, row *inputRow) error {
 // ofRow says whether an error concerns one row and not the table or the cluster.
 func ofRow(err error) bool {
 	switch client.CodeOf(err) {
-	case client.CodeInvalidArgument, client.CodeCellTooLarge, client.CodeKeyTooLarge, client.CodeTooLarge, client.CodeRowNotInPartition:
+	case client.CodeInvalidArgument, client.CodeCellTooLarge, client.CodeKeyTooLarge, client.CodeTooLarge, client.CodeNotFound:
 		return true
 	default:
 		return false

@@ -19,6 +19,16 @@ func (s *Schema) EncodeKey(dst []byte, cell func(i int) []byte) []byte {
 	return dst
 }
 
+// EncodeKeyPrefix returns the least encoded primary key that begins with the given value bytes of the first key columns.
+func (s *Schema) EncodeKeyPrefix(cells [][]byte) []byte {
+	return s.EncodeKey(nil, func(i int) []byte {
+		if i < len(cells) {
+			return cells[i]
+		}
+		return s.columns[i].Type.minimum()
+	})
+}
+
 // KeyOfOp appends the encoded primary key of a row operation to dst. The operation must have no RowError.
 func (s *Schema) KeyOfOp(dst []byte, op *DecodedOp) []byte {
 	last := s.numKey - 1

@@ -41,6 +41,57 @@ func (ps *PartitionSchema) Filter(s *Schema, preds []*BoundPredicate) *Partition
 	return f
 }
 
+// Narrow returns a filter that also leaves out what holds no row with start <= key < stop, encoded primary keys of which the empty
+// one is no bound. It helps where the range columns are the first ones of the key.
+func (f *PartitionFilter) Narrow(s *Schema, start, stop []byte) (*PartitionFilter, error) {
+	n := *f
+	for k, i := range positionsOf(s, f.ps.Range) {
+		if i != k {
+			return &n, nil
+		}
+	}
+	if len(f.ps.Range) == 0 {
+		return &n, nil
+	}
+	if len(start) > 0 {
+		key, _, err := f.ps.rangeKeyOf(s, start)
+		if err != nil {
+			return nil, err
+		}
+		if bytes.Compare(key, n.start) > 0 {
+			n.start = key
+		}
+	}
+	if len(stop) > 0 {
+		key, least, err := f.ps.rangeKeyOf(s, stop)
+		if err != nil {
+			return nil, err
+		}
+		if !least {
+			key = append(key, 0) // keys below stop may share its range key
+		}
+		if n.stop == nil || bytes.Compare(key, n.stop) < 0 {
+			n.stop = key
+		}
+	}
+	return &n, nil
+}
+
+// rangeKeyOf returns the range key of an encoded primary key that begins with the range columns, and whether the columns behind them
+// have their least values.
+func (ps *PartitionSchema) rangeKeyOf(s *Schema, primaryKey []byte) (key []byte, least bool, err error) {
+	values, err := s.DecodeKey(nil, primaryKey)
+	if err != nil {
+		return nil, false, err
+	}
+	cells := s.CellsOf(values)
+	least = true
+	for i := len(ps.Range); i < s.numKey; i++ {
+		least = least && bytes.Equal(cells(i), s.columns[i].Type.minimum())
+	}
+	return ps.RangeKey(s, cells, nil), least, nil
+}
+
 // MayContain says whether the partition may hold a matching row.
 func (f *PartitionFilter) MayContain(p *Partition) bool {
 	if f.none {

@@ -42,8 +42,11 @@ type ScanToken struct {
 	BatchSizeBytes      uint32                 `protobuf:"varint,15,opt,name=batch_size_bytes,json=batchSizeBytes,proto3" json:"batch_size_bytes,omitempty"`
 	// The tablet's place among the partition keys: it is found by it.
 	PartitionKeyStart []byte `protobuf:"bytes,16,opt,name=partition_key_start,json=partitionKeyStart,proto3" json:"partition_key_start,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Encoded primary keys, start inclusive, stop exclusive; empty: no bound.
+	StartPrimaryKey []byte `protobuf:"bytes,17,opt,name=start_primary_key,json=startPrimaryKey,proto3" json:"start_primary_key,omitempty"`
+	StopPrimaryKey  []byte `protobuf:"bytes,18,opt,name=stop_primary_key,json=stopPrimaryKey,proto3" json:"stop_primary_key,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ScanToken) Reset() {
@@ -188,11 +191,25 @@ func (x *ScanToken) GetPartitionKeyStart() []byte {
 	return nil
 }
 
+func (x *ScanToken) GetStartPrimaryKey() []byte {
+	if x != nil {
+		return x.StartPrimaryKey
+	}
+	return nil
+}
+
+func (x *ScanToken) GetStopPrimaryKey() []byte {
+	if x != nil {
+		return x.StopPrimaryKey
+	}
+	return nil
+}
+
 var File_nyala_v1_scan_token_proto protoreflect.FileDescriptor
 
 const file_nyala_v1_scan_token_proto_rawDesc = "" +
 	"\n" +
-	"\x19nyala/v1/scan_token.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\xe3\x04\n" +
+	"\x19nyala/v1/scan_token.proto\x12\bnyala.v1\x1a\x15nyala/v1/common.proto\"\xb9\x05\n" +
 	"\tScanToken\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
 	"\n" +
@@ -215,7 +232,9 @@ const file_nyala_v1_scan_token_proto_rawDesc = "" +
 	"\x0fclosest_replica\x18\r \x01(\bR\x0eclosestReplica\x12\x1b\n" +
 	"\tserver_id\x18\x0e \x01(\tR\bserverId\x12(\n" +
 	"\x10batch_size_bytes\x18\x0f \x01(\rR\x0ebatchSizeBytes\x12.\n" +
-	"\x13partition_key_start\x18\x10 \x01(\fR\x11partitionKeyStartB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
+	"\x13partition_key_start\x18\x10 \x01(\fR\x11partitionKeyStart\x12*\n" +
+	"\x11start_primary_key\x18\x11 \x01(\fR\x0fstartPrimaryKey\x12(\n" +
+	"\x10stop_primary_key\x18\x12 \x01(\fR\x0estopPrimaryKeyB/Z-github.com/nyaladb/nyala/api/nyala/v1;nyalav1b\x06proto3"
 
 var (
 	file_nyala_v1_scan_token_proto_rawDescOnce sync.Once
