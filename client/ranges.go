@@ -122,11 +122,15 @@ type TableRange struct {
 
 // Ranges asks the master for a table's ranges, in rising order.
 func (t *Table) Ranges(ctx context.Context) ([]TableRange, error) {
-	tablets, err := t.c.Tablets(ctx, t)
+	now, err := t.c.openTable(ctx, t.id(), "list the ranges of table "+t.info.Name)
 	if err != nil {
 		return nil, err
 	}
-	ps := t.locations.known.Load().partition
+	tablets, err := t.c.Tablets(ctx, now)
+	if err != nil {
+		return nil, err
+	}
+	ps := now.partition
 	var out []TableRange
 	at := map[string]int{}
 	slices.SortStableFunc(tablets, func(a, b Tablet) int { return slices.Compare(a.partition().RangeStart(), b.partition().RangeStart()) })
