@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,27 +31,27 @@ func TestAlter(t *testing.T) {
 	})
 	v2 := next(v1, func(a *schema.Alteration) error { return a.RenameColumn("n", "m") })
 
-	written := make(chan int64)
-	stop := make(chan struct{})
+	altered := make(chan error, 1)
 	go func() {
-		n := int64(0)
-		defer func() { written <- n }()
-		for ; ; n++ {
-			select {
-			case <-stop:
-				return
-			default:
-				leader.write(c.insert(t, id, n))
+		var err error
+		for _, s := range []*schema.Schema{v1, v2, v1, v2} {
+			version, aerr := leader.replica(id).Alter(t.Context(), s.ToProto())
+			if err = errors.Join(err, aerr); aerr == nil && version < s.Version() {
+				err = errors.Join(err, fmt.Errorf("version %d after an alter to %d", version, s.Version()))
 			}
 		}
+		altered <- err
 	}()
-	for _, s := range []*schema.Schema{v1, v2, v1, v2} {
-		version, err := leader.replica(id).Alter(t.Context(), s.ToProto())
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, version, s.Version())
+	rows, under := 0, true
+	for ; under; rows++ {
+		leader.write(c.insert(t, id, int64(rows)))
+		select {
+		case err := <-altered:
+			require.NoError(t, err)
+			under = false
+		default:
+		}
 	}
-	close(stop)
-	rows := int(<-written)
 	for _, f := range r.followers(id) {
 		_, err := f.replica(id).Alter(t.Context(), v2.ToProto())
 		require.Equal(t, status.NotTheLeader, status.CodeOf(err))
