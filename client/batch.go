@@ -81,6 +81,11 @@ func (b *batch) allFailed(err *Error, unknown bool) []RowError {
 	return rows
 }
 
+// notSent is an error for each row of a batch that was held back because one before it failed.
+func (b *batch) notSent(failed error) []RowError {
+	return b.allFailed(status.Wrap(status.CodeOf(failed), failed, "not sent, because an earlier batch of its tablet failed"), false)
+}
+
 // errorsOf decodes the batch and makes an error of each row for which fault has one.
 func (b *batch) errorsOf(fault func(i int) error, unknown bool) ([]RowError, error) {
 	rows, indirect := b.enc.Bytes()

@@ -28,6 +28,12 @@
 // later timestamps on every server. A snapshot at T holds the writes with timestamps below T: to see a session's writes, read
 // at Session.LastTimestamp()+1.
 //
+// # Tables that are altered
+//
+// A Table stays as it was when it was opened. Writes and scans with it go on after an ALTER: new columns have their defaults, names
+// are those that it knows, rows go to the tablets that there are now. What concerns a column that was dropped is a
+// CodeMismatchedSchema, a row in no range a CodeNotFound. Scans see what was written to a range that was added before they began.
+//
 // # Invariants
 //
 //   - I1: a batch's rows are in the order of Apply, and a tablet's batches are sent one after another: two operations on one
@@ -36,7 +42,9 @@
 //     the number of every request whose answer somebody waits for.
 //   - I3: a scan that goes on elsewhere in a tablet does so at the snapshot that the tablet's first answer named, after the
 //     last key that was returned: it repeats no row and leaves none out.
-//   - I4: every goroutine that the client starts has ended when Close returns.
+//   - I4: what is known of a table's tablets is found by a partition schema that is no older than they are; a row that a tablet
+//     doesn't take is sent elsewhere only by what the master says then.
+//   - I5: every goroutine that the client starts has ended when Close returns.
 //
 // # Tests
 //

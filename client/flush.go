@@ -3,7 +3,6 @@ package client
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -50,7 +49,22 @@ func (s *Session) flushNow(ctx context.Context) ([]RowError, error) {
 }
 
 // flushTablets sends the buffers of several tablets, at most MaxInFlight at once.
+//
+// Those of tablets that are gone come first: their rows may belong to other tablets now, for which later operations on the same keys
+// wait here too.
 func (s *Session) flushTablets(ctx context.Context, work []*tabletBuffer) ([]RowError, error) {
+	var rows []RowError
+	var failed error
+	var rest []*tabletBuffer
+	for _, b := range work {
+		if !b.tablet.isGone() {
+			rest = append(rest, b)
+			continue
+		}
+		faults, err := s.flushTablet(ctx, b)
+		rows, failed = append(rows, faults...), cmp.Or(failed, err)
+	}
+	work = rest
 	type outcome struct {
 		rows []RowError
 		err  error
@@ -66,16 +80,10 @@ func (s *Session) flushTablets(ctx context.Context, work []*tabletBuffer) ([]Row
 		})
 	}
 	workers.Wait()
-	var rows []RowError
-	var first error
 	for _, o := range outcomes {
-		rows = append(rows, o.rows...)
-		if first == nil {
-			first = o.err
-		}
+		rows, failed = append(rows, o.rows...), cmp.Or(failed, o.err)
 	}
-	slices.SortFunc(rows, func(a, b RowError) int { return cmp.Compare(a.Index, b.Index) })
-	return rows, first
+	return sorted(rows), failed
 }
 
 // flushTablet sends one tablet's batches in order, until one fails as a whole.
@@ -85,8 +93,7 @@ func (s *Session) flushTablet(ctx context.Context, buf *tabletBuffer) (rows []Ro
 		if failed == nil {
 			faults, failed = s.send(ctx, buf.tablet, b)
 		} else {
-			notSent := status.Wrap(status.CodeOf(failed), failed, "not sent, because an earlier batch of its tablet failed")
-			faults = b.allFailed(notSent, false)
+			faults = b.notSent(failed)
 		}
 		rows = append(rows, faults...)
 		s.mu.Lock()

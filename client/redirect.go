@@ -34,29 +34,44 @@ func (s *Session) send(ctx context.Context, t *tablet, b *batch) ([]RowError, er
 	ctx, cancel := withTimeout(ctx, s.c.opts.Timeout)
 	defer cancel()
 	rows = nil
-	var failed error
 	r := s.c.newRetry()
-	refused := []refusal{{part{tablet: t, batch: b}, err}}
-	for len(refused) > 0 {
-		next := refused[0]
-		refused = refused[1:]
-		parts, faults, err := s.redirect(ctx, next)
+	// What has still to be sent, in order: a key's operations must take effect in theirs.
+	waiting := []refusal{{part{tablet: t, batch: b}, err}}
+	for len(waiting) > 0 {
+		parts, faults, err := s.redirect(ctx, waiting[0])
+		waiting = waiting[1:]
 		rows = append(rows, faults...)
-		if err != nil {
-			failed = cmp.Or(failed, err)
-			continue
-		}
-		for _, p := range parts {
-			faults, err := s.sendTo(ctx, p.tablet, p.batch)
+		for i, p := range parts {
+			faults, err = s.sendTo(ctx, p.tablet, p.batch)
 			if err != nil && altered(err) && p.tries < maxRedirects && r.pause(ctx, leaderlessBackoff) == nil {
-				refused = append(refused, refusal{p, err})
-				continue
+				var again []refusal
+				for _, p := range parts[i:] {
+					again = append(again, refusal{p, err})
+				}
+				waiting, err = append(again, waiting...), nil
+				break
 			}
-			rows, failed = append(rows, faults...), cmp.Or(failed, err)
+			rows = append(rows, faults...)
+			if err != nil {
+				for _, p := range parts[i+1:] {
+					rows = append(rows, p.batch.notSent(err)...)
+				}
+				break
+			}
+		}
+		if err != nil {
+			for _, w := range waiting {
+				rows = append(rows, w.batch.notSent(err)...)
+			}
+			return sorted(rows), err
 		}
 	}
+	return sorted(rows), nil
+}
+
+func sorted(rows []RowError) []RowError {
 	slices.SortFunc(rows, func(a, b RowError) int { return cmp.Compare(a.Index, b.Index) })
-	return rows, failed
+	return rows
 }
 
 type refusal struct {
