@@ -316,20 +316,22 @@ func (ch *changer) remove(ctx context.Context, s serverRef) error {
 
 // level looks at a learner, and says whether it has applied about what its leader has: the leader has the last word.
 func (ch *changer) level(ctx context.Context, s serverRef, leader *nyalav1.ReplicaStatus) bool {
-	for _, r := range ch.replicas(ctx, s.rpc()) {
-		switch {
-		case r.GetState() == nyalav1.TabletState_TABLET_STATE_COPYING:
-			ch.say("the replica on %s is being copied: %d KiB so far", s.rpc(), r.GetCopiedBytes()>>10)
-		case r.GetState() != nyalav1.TabletState_TABLET_STATE_RUNNING:
-			ch.say("the replica on %s: %s %s", s.rpc(), strings.ToLower(strings.TrimPrefix(r.GetState().String(), "TABLET_STATE_")), r.GetError())
-		default:
-			ch.say("the replica on %s has applied entry %d, the leader %d", s.rpc(), r.GetAppliedIndex(), leader.GetAppliedIndex())
-			return r.GetAppliedIndex() >= leader.GetAppliedIndex()
-		}
+	replicas := ch.replicas(ctx, s.rpc())
+	if len(replicas) == 0 {
+		ch.say("no replica on %s so far", s.rpc())
 		return false
 	}
-	ch.say("no replica on %s so far", s.rpc())
-	return false
+	switch r := replicas[len(replicas)-1]; r.GetState() { // a copy that is being made stands last
+	case nyalav1.TabletState_TABLET_STATE_COPYING:
+		ch.say("the replica on %s is being copied: %d KiB so far", s.rpc(), r.GetCopiedBytes()>>10)
+		return false
+	case nyalav1.TabletState_TABLET_STATE_RUNNING:
+		ch.say("the replica on %s has applied entry %d, the leader %d", s.rpc(), r.GetAppliedIndex(), leader.GetAppliedIndex())
+		return r.GetAppliedIndex() >= leader.GetAppliedIndex()
+	default:
+		ch.say("the replica on %s: %s %s", s.rpc(), strings.ToLower(strings.TrimPrefix(r.GetState().String(), "TABLET_STATE_")), r.GetError())
+		return false
+	}
 }
 
 // replicas asks a server for what it holds of the tablet; nothing without an answer.

@@ -23,7 +23,7 @@ type tabletHealth string
 
 const (
 	healthy         tabletHealth = "HEALTHY"
-	recovering      tabletHealth = "RECOVERING"         // a replica is opening
+	recovering      tabletHealth = "RECOVERING"         // a replica is opening, or brought up to date by a copy
 	mismatch        tabletHealth = "CONSENSUS_MISMATCH" // its replicas don't agree on leader or members
 	underReplicated tabletHealth = "UNDER_REPLICATED"   // a replica is missing, a majority runs
 	unavailable     tabletHealth = "UNAVAILABLE"        // no majority, or no leader
@@ -95,6 +95,7 @@ type ksckReplica struct {
 const (
 	stateRunning     = "running"
 	stateMissing     = "missing"
+	stateCopying     = "copying"
 	stateUnreachable = "server unreachable"
 	stateClocks      = "held up by clocks"
 )
@@ -159,6 +160,9 @@ func (r *ksckReport) judgeMaster(m masterFacts) ksckServer {
 func (r *ksckReport) judgeServer(f *serverFacts) ksckServer {
 	s := ksckServer{UUID: f.known.ID, RPC: strings.Join(f.known.RPCAddresses, ","), State: "alive", Version: f.known.Version, Clock: f.clock.GetState()}
 	for _, rep := range f.replicas {
+		if rep.GetState() == nyalav1.TabletState_TABLET_STATE_COPYING {
+			continue // no replica yet
+		}
 		s.Replicas++
 		if rep.GetRole() == nyalav1.Role_ROLE_LEADER {
 			s.Leaders++
@@ -231,7 +235,7 @@ func judgeTablet(table client.TableInfo, tb client.Tablet, servers map[string]*s
 		switch rep.State {
 		case stateRunning:
 			running++
-		case "bootstrapping":
+		case "bootstrapping", stateCopying:
 			opening++
 			fallthrough
 		default:
@@ -285,6 +289,10 @@ func judgeReplica(tabletID string, r client.Replica, server *serverFacts) ksckRe
 	}
 	for _, s := range server.replicas {
 		if s.GetTabletId() != tabletID {
+			continue
+		}
+		if s.GetState() == nyalav1.TabletState_TABLET_STATE_COPYING { // behind the replica that it is to replace, if there is one
+			k.State, k.Detail = stateCopying, fmt.Sprintf("%d KiB so far", s.GetCopiedBytes()>>10)
 			continue
 		}
 		k.status = s
@@ -360,8 +368,12 @@ func (r *ksckReport) strays(f *ksckFacts, known map[string]bool) {
 	for _, s := range f.servers {
 		n := 0
 		for _, rep := range s.replicas {
-			if !known[rep.GetTabletId()] && rep.GetState() != nyalav1.TabletState_TABLET_STATE_DELETING {
-				n++
+			switch rep.GetState() {
+			case nyalav1.TabletState_TABLET_STATE_DELETING, nyalav1.TabletState_TABLET_STATE_COPYING:
+			default:
+				if !known[rep.GetTabletId()] {
+					n++
+				}
 			}
 		}
 		if n > 0 {

@@ -56,6 +56,23 @@ func TestJudge(t *testing.T) {
 			"tablet server s2:7050: no server listens",
 			`tablet t1 of table "t" is UNDER_REPLICATED: replica on s2:7050: server unreachable`,
 		}},
+		{"a follower is brought up by a copy", func(f *ksckFacts) {
+			f.servers[1].replicas = append(f.servers[1].replicas, &nyalav1.ReplicaStatus{
+				TabletId: "t1", State: nyalav1.TabletState_TABLET_STATE_COPYING, ReplicaId: 2, CopiedBytes: 5 << 20,
+			})
+		}, recovering, []string{`tablet t1 of table "t" is RECOVERING: replica on s2:7050: copying (5120 KiB so far)`}},
+		{"a new replica is being copied", func(f *ksckFacts) {
+			tb := &f.tables[0].tablets[0]
+			tb.Replicas = append(tb.Replicas, client.Replica{ID: 4, ServerID: "s4", Address: "s4:7050", Role: nyalav1.Role_ROLE_LEARNER})
+			f.servers = append(f.servers, serverFacts{
+				known:  client.TabletServer{ID: "s4", RPCAddresses: []string{"s4:7050"}, Alive: true},
+				status: &nyalav1.GetStatusResponse{ServerId: "s4", Ready: true},
+				replicas: []*nyalav1.ReplicaStatus{
+					{TabletId: "t1", State: nyalav1.TabletState_TABLET_STATE_COPYING, ReplicaId: 4},
+					{TabletId: "t9", State: nyalav1.TabletState_TABLET_STATE_COPYING, ReplicaId: 4},
+				},
+			})
+		}, healthy, nil},
 		{"two servers are gone", func(f *ksckFacts) {
 			for i := range 2 {
 				f.servers[i].status, f.servers[i].replicas, f.servers[i].err = nil, nil, gone
