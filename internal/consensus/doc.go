@@ -11,6 +11,9 @@
 //
 // [HeartbeatBatcher] is pure as well: it puts the heartbeats of all groups to one server into batches.
 //
+// [Servers] is pure as well: it knows the other servers by their beats, finds out who is silent or has started anew, and whether the
+// two ends of a pair agree about which groups are quiet, by the sums in [QuietPairs]. Cores hear of it (HearOf).
+//
 // [Host] is the shell around one Core per worker. NewHost starts nothing; Run works until its context ends and returns
 // when every goroutine has joined. A group is made by CreateGroup (durable), brought up by StartGroup, and ended by
 // StopGroup or DeleteGroup.
@@ -33,10 +36,12 @@
 //	I8  Appends of a group become durable in the order in which raft made them; none is skipped.
 //	I9  The log is cut only behind what the local store holds durably, and behind what every member's log holds and copies under
 //	    way need, but for what is beyond the bounds of retention.
-//	I10 A failed replica says nothing any more: no vote, no answer, no read.
+//	I10 A failed replica says nothing any more, but that it leads no more: no vote, no answer, no read.
 //	I11 A replica cuts only entries of a term that it leads or led since its start, that it hasn't counted as committed, and while
 //	    it is in that term. From the cut on it leads, counts and closes nothing in the term; and it asks nobody to campaign before
 //	    the cut is durable.
+//	I12 A quiet replica has a leader in its term, and all of its log is committed and applied. Nothing else here rests on
+//	    whether a replica is quiet, or on what is known of servers.
 //
 // docs/consensus.md has the argument for each.
 //

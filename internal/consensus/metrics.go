@@ -37,7 +37,7 @@ type metrics struct {
 	promisesMade     prometheus.Counter
 	promisesRefused  prometheus.Counter
 	campaigns        map[electionCause]prometheus.Counter
-	messagesQuiet    prometheus.Counter
+	messagesQuiet    map[string]prometheus.Counter
 	messagesServer   map[string]prometheus.Counter
 	wakes            map[wakeCause]prometheus.Counter
 	quiet            prometheus.Gauge
@@ -70,6 +70,16 @@ var messageKinds = map[raftpb.MessageType]string{
 	raftpb.MsgPreVoteResp:   "pre_vote_response",
 	raftpb.MsgTimeoutNow:    "timeout_now",
 }
+
+// The kinds of messages about quiet groups, as label values.
+const (
+	kindOffer       = "quiet_offer"
+	kindOfferAnswer = "quiet_answer"
+	kindNotQuiet    = "not_quiet"
+	kindLeave       = "leave"
+)
+
+var quietMessageKinds = []string{kindOffer, kindOfferAnswer, kindNotQuiet, kindLeave}
 
 // The kinds of messages between servers themselves, as label values.
 const (
@@ -116,6 +126,7 @@ func makeMetrics() *metrics {
 		refused:      make(map[string]prometheus.Counter),
 
 		campaigns:      make(map[electionCause]prometheus.Counter),
+		messagesQuiet:  make(map[string]prometheus.Counter),
 		messagesServer: make(map[string]prometheus.Counter),
 		wakes:          make(map[wakeCause]prometheus.Counter),
 	}
@@ -136,7 +147,9 @@ func makeMetrics() *metrics {
 	m.heartbeatTrip = m.duration("raft_heartbeat_round_trip_seconds",
 		"Time from when a batch of heartbeats left until the answer to one of them was back, less the answer's wait for others: no less than the delay of a heartbeat until its group had it.")
 	m.heartbeatsLost = m.counter("raft_heartbeats_unread_total", "Heartbeats and answers in batches whose numbers had to be asked for, as after a lost batch.")
-	m.messagesQuiet = sent.WithLabelValues("quiet")
+	for _, kind := range quietMessageKinds {
+		m.messagesQuiet[kind] = sent.WithLabelValues(kind)
+	}
 	for _, kind := range serverMessageKinds {
 		m.messagesServer[kind] = sent.WithLabelValues(kind)
 	}

@@ -120,7 +120,7 @@ func (g *group) offerQuiet() {
 	q.seq++
 	q.offered = g.last
 	for _, id := range to {
-		g.sendQuiet(id, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_QuietOffer{QuietOffer: &nyalav1.QuietOffer{
+		g.sendQuiet(kindOffer, id, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_QuietOffer{QuietOffer: &nyalav1.QuietOffer{
 			Term: uint64(g.term), Index: uint64(g.last), Seq: q.seq, Held: uint64(g.computeHeld()),
 		}}})
 	}
@@ -247,7 +247,7 @@ func isAnswer(m *raftpb.Message) bool {
 }
 
 func (g *group) sayNotQuiet(leader ident.ReplicaID) {
-	g.sendQuiet(leader, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_NotQuiet{NotQuiet: &nyalav1.NotQuiet{Term: uint64(g.term)}}})
+	g.sendQuiet(kindNotQuiet, leader, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_NotQuiet{NotQuiet: &nyalav1.NotQuiet{Term: uint64(g.term)}}})
 }
 
 // receiveQuietOffer lets a follower rest that has all there is and waits for nothing.
@@ -272,7 +272,7 @@ func (g *group) receiveQuietOffer(from ident.ReplicaID, o *nyalav1.QuietOffer) {
 		g.rest()
 	}
 	g.tellCommitted()
-	g.sendQuiet(from, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_QuietAnswer{QuietAnswer: &nyalav1.QuietAnswer{
+	g.sendQuiet(kindOfferAnswer, from, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_QuietAnswer{QuietAnswer: &nyalav1.QuietAnswer{
 		Term: o.GetTerm(), Index: o.GetIndex(), Seq: o.GetSeq(),
 	}}})
 }
@@ -320,7 +320,7 @@ func (g *group) sayLeft() {
 	}
 	for _, p := range members(g.cfg.Config) {
 		if id := ident.ReplicaID(p.GetReplicaId()); id != g.cfg.Replica {
-			g.sendQuiet(id, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_Leave{Leave: &nyalav1.Leave{Term: uint64(g.ledTerm)}}})
+			g.sendQuiet(kindLeave, id, &nyalav1.GroupMessage{Kind: &nyalav1.GroupMessage_Leave{Leave: &nyalav1.Leave{Term: uint64(g.ledTerm)}}})
 		}
 	}
 }
@@ -341,8 +341,8 @@ func (g *group) loseLeader(why wakeCause, e electionCause) {
 }
 
 // sendQuiet sends one of the messages about quiet groups. They aren't raft's, and so wake nobody by themselves.
-func (g *group) sendQuiet(to ident.ReplicaID, m *nyalav1.GroupMessage) {
-	g.core.metrics.messagesQuiet.Inc()
+func (g *group) sendQuiet(kind string, to ident.ReplicaID, m *nyalav1.GroupMessage) {
+	g.core.metrics.messagesQuiet[kind].Inc()
 	g.sendOn(Control, to, m)
 }
 
@@ -374,7 +374,7 @@ func (c *Core) CompareQuiet(l QuietList) {
 		if g != nil && g.quiet.on && g.follows(l.From) && uint64(g.lead) == q.GetLeader() && uint64(g.term) == q.GetTerm() {
 			continue
 		}
-		c.metrics.messagesQuiet.Inc()
+		c.metrics.messagesQuiet[kindNotQuiet].Inc()
 		c.out.Messages = append(c.out.Messages, Outgoing{To: l.From, Channel: Control, Message: &nyalav1.GroupMessage{
 			TabletId: q.GetTabletId(), From: q.GetFollower(), To: q.GetLeader(),
 			Kind: &nyalav1.GroupMessage_NotQuiet{NotQuiet: &nyalav1.NotQuiet{Term: q.GetTerm()}},

@@ -359,13 +359,13 @@ func (w *world) otherRest(but ident.TabletID) bool {
 	return true
 }
 
-// rests checks what quiet replicas claim.
+// rests checks what quiet replicas claim (I12).
 func (c *checker) rests(s *simServer, st *consensus.GroupStatus) {
 	switch {
 	case st.Leader == 0:
 		c.failf("server %d: %s: quiet without a leader", s.id, st.Tablet)
-	case st.Commit != st.LastIndex:
-		c.failf("server %d: %s: quiet, committed is %d, last %d", s.id, st.Tablet, st.Commit, st.LastIndex)
+	case st.Commit != st.LastIndex || st.Applied != st.Commit:
+		c.failf("server %d: %s: quiet, applied is %d, committed %d, last %d", s.id, st.Tablet, st.Applied, st.Commit, st.LastIndex)
 	case st.Leader != st.Replica && c.group(st.Tablet).leaders[st.Term] != st.Leader:
 		c.failf("server %d: %s: quiet under replica %d, which never led in term %d", s.id, st.Tablet, st.Leader, st.Term)
 	}
