@@ -41,7 +41,6 @@ var firstSeeds = map[string]uint64{
 	"closed before an entry of its own term": 1846,
 	"cuts an inherited entry":                332,
 	"read without a round":                   415,
-	"rests though it is behind":              465,
 }
 
 func findMistake(name string, whole bool) (seed uint64, fault string) {
