@@ -18,6 +18,8 @@ BENCHFLAGS ?=
 CHAOS ?= 2m
 # Where the binaries of the systems that we compare with are.
 PEERS_DIR ?=
+# The file with the flights of 2013, all 336,776 of them (nycflights13); without it the trials use the month in examples/flights.
+FLIGHTS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-idle bench-start trials soak demo clean
@@ -83,7 +85,8 @@ bench-idle: build ## what TABLETS tablets cost that nobody reads or writes
 bench-start: build ## from the start of a server with 1,500 replicas until it is ready
 	$(GO) run ./bench/start $(BENCHFLAGS)
 
-trials: build ## faults on real processes, for CHAOS each: kill -9, SIGSTOP, cuts; then whether what clients saw was right
+trials: build ## the cases of docs/trials.md, with the year of FLIGHTS; then faults, for CHAOS each, and whether what clients saw was right
+	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_FLIGHTS=$(if $(FLIGHTS),$(abspath $(FLIGHTS))) $(GO) test -count=1 -timeout 30m ./test/e2e
 	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h -v ./test/chaos
 
 soak: build ## the trials again and again, until one fails

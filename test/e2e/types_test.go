@@ -114,6 +114,18 @@ func (s state) rows(tbl *client.Table, preds ...client.Predicate) []string {
 
 func (s state) scan(tbl *client.Table, o client.ScanOptions) []string {
 	s.Helper()
+	return s.scanEach(tbl, o, func(func(string) client.Value) {})
+}
+
+// scanEach returns rows as the text forms of the columns asked for, and shows the values of each to see.
+func (s state) scanEach(tbl *client.Table, o client.ScanOptions, see func(value func(name string) client.Value)) []string {
+	s.Helper()
+	names := o.Columns
+	if len(names) == 0 {
+		for _, c := range tbl.Columns() {
+			names = append(names, c.Name)
+		}
+	}
 	sc, err := tbl.Scan(s.Context(), o)
 	if err != nil {
 		s.Fatal(err)
@@ -130,10 +142,11 @@ func (s state) scan(tbl *client.Table, o client.ScanOptions) []string {
 		}
 		for r := range b.Rows {
 			var cells []string
-			for i := range tbl.Columns() {
+			for i := range names {
 				cells = append(cells, b.Column(i).FormatText(b.Value(i, r)))
 			}
 			rows = append(rows, strings.Join(cells, " "))
+			see(func(name string) client.Value { return b.Value(slices.Index(names, name), r) })
 		}
 		b.Release()
 	}
@@ -176,7 +189,12 @@ func (s state) predicate(tbl *client.Table, column string, c client.Comparison, 
 
 func (s state) nyala(stdin string, args ...string) result {
 	s.Helper()
-	return nyala(s.T, stdin, append(args, "--masters", strings.Join(s.c.MasterAddresses(), ","))...)
+	return nyala(s.T, stdin, s.arguments(args)...)
+}
+
+// arguments are those of a command, behind which cluster it is for: in front, since behind -- no flag is one.
+func (s state) arguments(args []string) []string {
+	return append([]string{"--masters", strings.Join(s.c.MasterAddresses(), ",")}, args...)
 }
 
 // TestDecimals is trial T33: decimals at their edges, predicates with values of another scale, and values that don't fit.
