@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -131,8 +132,9 @@ func (m *Master) newTablets(a *alteration, version uint32) ([]catalogRow, error)
 	replicas := int(a.t.meta.GetNumReplicas())
 	candidates := m.candidates(time.Now())
 	if len(candidates) < replicas {
-		return nil, status.New(status.TooFewTabletServers, "alter table %q: nothing was changed: %d tablet servers are alive, the table's %d replicas need %d",
-			a.t.meta.GetName(), len(candidates), replicas, replicas)
+		return nil, cmp.Or(m.stillGathering(time.Now()),
+			error(status.New(status.TooFewTabletServers, "alter table %q: nothing was changed: %d tablet servers are alive, the table's %d replicas need %d",
+				a.t.meta.GetName(), len(candidates), replicas, replicas)))
 	}
 	rows := make([]catalogRow, len(partitions))
 	configs := place(candidates, len(partitions), replicas)

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	}
 	candidates := m.candidates(time.Now())
 	if len(candidates) < replicas {
-		return nil, tooFewServers(len(candidates), replicas)
+		return nil, cmp.Or(m.stillGathering(time.Now()), tooFewServers(len(candidates), replicas))
 	}
 	tableID := ident.TableID(ident.New())
 	rows := []catalogRow{{kind: entryTable, id: string(tableID), metadata: meta}}
@@ -133,6 +134,21 @@ func (m *Master) candidates(now time.Time) []candidate {
 		}
 	}
 	return alive
+}
+
+// stillGathering is of a master that has just begun to lead and may not have heard all tablet servers yet that hold replicas; nil:
+// it has.
+func (m *Master) stillGathering(now time.Time) error {
+	m.catalog.mu.RLock()
+	defer m.catalog.mu.RUnlock()
+	for _, ti := range m.catalog.tablets {
+		for _, p := range ti.meta.GetConfig().GetPeers() {
+			if m.servers.awaited(ident.ServerID(p.GetServerId()), now) {
+				return status.New(status.ServiceUnavailable, "this master has just begun to lead and hasn't heard tablet server %s yet", p.GetServerId())
+			}
+		}
+	}
+	return nil
 }
 
 func tooFewServers(alive, replicas int) error {

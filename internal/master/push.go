@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -31,7 +32,7 @@ func (m *Master) pushTabletLocked(ti *tabletInfo) {
 	if ti.deleted() || ti.leader == 0 || ti.table.meta.GetAppliedSchema() == nil || !ti.behind() {
 		return
 	}
-	for _, p := range ti.meta.GetConfig().GetPeers() {
+	for _, p := range slices.Concat(ti.meta.GetConfig().GetPeers(), ti.newConfig.GetPeers()) {
 		if ident.ReplicaID(p.GetReplicaId()) == ti.leader {
 			m.servers.tellAlter(ident.ServerID(p.GetServerId()), ti.id)
 		}
@@ -103,7 +104,7 @@ func (m *Master) showSchema(ctx context.Context, t *table) error {
 func (m *Master) alterOn(ctx context.Context, ts *tserver, id ident.TabletID) error {
 	m.catalog.mu.RLock()
 	ti := m.catalog.tablets[id]
-	if ti == nil || ti.deleted() || !ti.behind() || ti.replicaOn(ts.id) == nil {
+	if ti == nil || ti.deleted() || !ti.behind() {
 		m.catalog.mu.RUnlock()
 		return nil // no longer wanted
 	}

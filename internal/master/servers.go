@@ -17,9 +17,10 @@ import (
 type servers struct {
 	unresponsive time.Duration // a server not heard for longer isn't alive
 
-	mu   sync.Mutex
-	term ident.Term // the leadership in which they were heard; 0: none
-	byID map[ident.ServerID]*tserver
+	mu    sync.Mutex
+	term  ident.Term // the leadership in which they were heard; 0: none
+	began time.Time  // when it did
+	byID  map[ident.ServerID]*tserver
 }
 
 type tserver struct {
@@ -53,7 +54,7 @@ func newServers(unresponsive time.Duration) *servers {
 func (s *servers) begin(term ident.Term) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.term = term
+	s.term, s.began = term, time.Now()
 	clear(s.byID)
 }
 
@@ -151,6 +152,13 @@ func (s *servers) report(ts *tserver, report *nyalav1.TabletReport) (gone []iden
 		}
 	}
 	return gone
+}
+
+// awaited says whether a server that hasn't been heard in this leadership may still be alive.
+func (s *servers) awaited(id ident.ServerID, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[id] == nil && now.Sub(s.began) < s.unresponsive
 }
 
 // lost notes that a server has lost a replica that it should have.
