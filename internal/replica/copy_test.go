@@ -101,7 +101,16 @@ func (r *rig) load(id ident.TabletID, c *requests, first, n int64) {
 		for k := i; k < min(i+20, n); k++ {
 			ids = append(ids, first+k)
 		}
-		r.leader(id).write(c.insert(r.t, id, ids...))
+		req := c.insert(r.t, id, ids...)
+		r.until("the rows are written", func() bool {
+			resp, err := r.leader(id).replica(id).Write(r.t.Context(), req)
+			if status.CodeOf(err).Retriable() {
+				return false
+			}
+			require.NoError(r.t, err)
+			require.Empty(r.t, resp.GetRowErrors())
+			return true
+		})
 	}
 }
 
@@ -430,20 +439,22 @@ func TestSourceIsKilled(t *testing.T) {
 	id := r.create(r.servers[:3]...)
 	c := newRequests()
 	r.load(id, c, 0, 400)
-	src, dst := r.leader(id), r.servers[3]
-	reached, hold := make(chan struct{}), make(chan struct{})
+	dst := r.servers[3]
+	reached, hold := make(chan *server, 1), make(chan struct{})
 	var once sync.Once
-	dst.n.Replicas.copies.faults.step = func(s copyStep) error {
-		if s == stepChunk {
-			once.Do(func() {
-				close(reached)
-				<-hold
-			})
+	for _, s := range r.servers[:3] {
+		s.n.Replicas.copies.faults.send = func(m *nyalav1.FetchTabletResponse) error {
+			if m.GetChunk().GetFirst() > 0 { // the second of several
+				once.Do(func() {
+					reached <- s
+					<-hold
+				})
+			}
+			return nil
 		}
-		return nil
 	}
 	r.add(id, dst)
-	<-reached
+	src := <-reached
 	killed := make(chan struct{})
 	go func() {
 		src.kill()
