@@ -42,6 +42,11 @@
 //	    the cut is durable.
 //	I12 A quiet replica has a leader in its term, and all of its log is committed and applied. Nothing else here rests on
 //	    whether a replica is quiet, or on what is known of servers.
+//	I13 The config that counts is that of the last config entry handed to the state machine. A leader proposes one only when it has
+//	    applied an entry of its own term and each config entry in its log, so a log that holds a config entry is durably known
+//	    committed through the one before.
+//	I14 A replica that is replaced by a copy under its own id keeps its term and vote, and every entry that it may have acknowledged
+//	    and that the copy doesn't hold. One that was lost is never replaced under its id, unless it was never a voter.
 //
 // docs/consensus.md has the argument for each.
 //

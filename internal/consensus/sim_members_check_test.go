@@ -235,7 +235,21 @@ func (c *checker) removed(s *simServer, r consensus.Removal) {
 	}
 }
 
-// installed: a copy keeps the vote of the replica that goes on.
+// kept: a replica that goes on as a copy of itself keeps its vote and what it has acknowledged.
+func (c *checker) kept(s *simServer, in *consensus.CopyInstall, was *raftpb.HardState, last ident.OpID) {
+	log := s.log.Log(in.Number)
+	hs := log.HardState()
+	switch {
+	case c.onlyWhole:
+	case hs.GetTerm() < was.GetTerm() || hs.GetTerm() == was.GetTerm() && hs.GetVote() != was.GetVote():
+		c.failf("server %d: replica %d of %s had voted for %d in term %d; after its copy, for %d in term %d", s.id, in.Replica, in.Tablet,
+			was.GetVote(), was.GetTerm(), hs.GetVote(), hs.GetTerm())
+	case log.LastOpID().Index < last.Index:
+		c.failf("server %d: replica %d of %s held entries through %s; after its copy, through %s", s.id, in.Replica, in.Tablet, last, log.LastOpID())
+	}
+}
+
+// installed: no replica is set back.
 func (c *checker) installed(s *simServer, in *consensus.CopyInstall, before *wal.Log) {
 	if hs := before.HardState(); hs.GetCommit() > uint64(in.Start.Index) && !c.onlyWhole {
 		c.failf("server %d: replica %d of %s has committed %d and is replaced by a copy of %s", s.id, in.Replica, in.Tablet, hs.GetCommit(), in.Start)

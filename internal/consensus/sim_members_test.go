@@ -3,6 +3,8 @@ package consensus_test
 import (
 	"slices"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/ident"
@@ -242,8 +244,14 @@ func (w *world) install(c *simCopy) string {
 		}
 		return err.Error()
 	}
+	var was *raftpb.HardState
+	var last ident.OpID
 	if before != nil {
 		w.check.installed(s, &in, before)
+		was, last = before.HardState(), before.LastOpID()
+		if term, err := before.TermOf(in.Start.Index); err != nil || term != in.Start.Term {
+			last = in.Start // the rest is of another history
+		}
 	}
 	cm.Seal(s.clock)
 	if err := s.log.Commit(&cm.Batch); err != nil {
@@ -261,6 +269,9 @@ func (w *world) install(c *simCopy) string {
 	cm.Durable(s.clock)
 	s.stores[t] = &simStore{number: in.Number, replica: c.replica, entries: c.state, durable: len(c.state)}
 	w.check.copies++
+	if before != nil {
+		w.check.kept(s, &in, was, last)
+	}
 	w.startGroup(s, t)
 	w.take(s)
 	return "installed"

@@ -37,13 +37,21 @@ func optionsOf(seed uint64) worldOptions {
 		o.servers, o.members = 5, 1+int(seed/16%3)
 	}
 	if *simMembers {
-		o = worldOptions{seed: seed, servers: 5, members: 1 + int(seed%3), tablets: o.tablets, steps: o.steps}
+		return membersOptionsOf(seed)
 	}
 	o.clocks = seed/16%4 == 0 && o.members == 0
 	o.noPush = seed%6 == 5
 	o.batched = seed%4 != 1
 	o.quiet, o.timers = seed%3 == 0, seed%15 == 0
 	return o
+}
+
+// membersOptionsOf is the shape of a cluster whose members come and go.
+func membersOptionsOf(seed uint64) worldOptions {
+	return worldOptions{
+		seed: seed, servers: 5, members: 1 + int(seed%3), tablets: 1 + int(seed%2), steps: *simSteps,
+		batched: seed%4 != 1, quiet: seed%3 == 0, noPush: seed%6 == 5,
+	}
 }
 
 // chaos takes one random step.
