@@ -91,6 +91,10 @@ bench-idle: build ## what TABLETS tablets cost that nobody reads or writes
 bench-start: build ## from the start of a server with 1,500 replicas until it is ready
 	$(GO) run ./bench/start $(BENCHFLAGS)
 
+.PHONY: bench-peers
+bench-peers: ## what the others cost on this machine: etcd, ovsdb and Kudu, whose binaries are in PEERS_DIR
+	$(GO) run ./bench/peers -peers_dir "$(PEERS_DIR)" -tablets $(TABLETS) $(BENCHFLAGS)
+
 trials: build ## the cases of docs/trials.md, with the year of FLIGHTS; then faults, for CHAOS each, and whether what clients saw was right
 	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_FLIGHTS=$(if $(FLIGHTS),$(abspath $(FLIGHTS))) $(GO) test -count=1 -timeout 30m ./test/e2e
 	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h -v ./test/chaos

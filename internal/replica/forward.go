@@ -92,9 +92,18 @@ type passed struct {
 // writeAtFollower has the leader take a write, and answers when it is applied here.
 func (r *Replica) writeAtFollower(ctx context.Context, t *tablet.Tablet, req *nyalav1.WriteRequest, id *nyalav1.StoredRequestId) (*nyalav1.WriteResponse, error) {
 	to := r.leaderElsewhere()
-	if to == nil || id == nil {
+	switch {
+	case id == nil:
 		// Without a number it couldn't be recognized here, nor be asked about again if the answer were lost.
-		return r.answerOfFollower(t, id)
+		return nil, r.notTheLeader()
+	case to == nil:
+		resp, err := r.answerOfFollower(t, id)
+		if err != nil {
+			// A group that is asked for something elects before those that aren't. Its host learns so from a question that only
+			// a leader answers.
+			_, _ = r.m.host.ReadIndex(ctx, r.id)
+		}
+		return resp, err
 	}
 	p, isNew, err := r.begin(t, id, to)
 	if err != nil {

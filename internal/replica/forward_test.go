@@ -185,8 +185,17 @@ func TestForwardNotAppliedInTime(t *testing.T) {
 		resp, _ := f.replica(id).Write(t.Context(), req)
 		answer <- resp
 	}()
+	rep := f.replica(id)
 	r.until("both are taken, and wait", func() bool {
-		return f.inFlight() == 2 && value(t, f.n.Replicas.metrics.forwarding) == 0
+		rep.mu.Lock()
+		defer rep.mu.Unlock()
+		taken := 0
+		for _, p := range rep.proposals.tracked {
+			if p.passed.answer != nil {
+				taken++
+			}
+		}
+		return taken == 2
 	})
 	require.NoError(t, f.n.Replicas.Delete(t.Context(), id))
 	require.Equal(t, hybridtime.Timestamp(77), ts(<-answer))

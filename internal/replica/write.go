@@ -142,6 +142,9 @@ func (r *Replica) outcomeOf(ctx context.Context, p *proposal) (*nyalav1.WriteRes
 	select {
 	case <-p.passed.taken(): // it is applied, if not here
 		return answerOf(p.passed.answer.GetTimestamp(), p.passed.answer.GetRowErrors(), p.passed), nil
+	default:
+	}
+	select {
 	case <-p.done:
 		return nil, p.err
 	default:
