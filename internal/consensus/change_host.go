@@ -236,7 +236,10 @@ func (h *Host) answerAbsent(from ident.ServerID, m *nyalav1.GroupMessage) {
 	}
 	var here ident.ReplicaID
 	if n := h.findID([16]byte(m.GetTabletId())); n != nil {
-		here = n.replica
+		// One that has failed says nothing any more, and is as good as not held.
+		if v := n.view.Load(); v == nil || v.p.Load().Err == nil {
+			here = n.replica
+		}
 	}
 	h.answer(from, NoReplicaAnswer(m, here))
 }

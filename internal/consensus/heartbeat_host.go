@@ -154,19 +154,12 @@ func (b *heartbeats) receive(from ident.ServerID, m *nyalav1.Heartbeats) {
 
 // addressee finds the replica that a heartbeat is for. A leader whose follower isn't here is told so.
 func (b *heartbeats) addressee(from ident.ServerID, hb *Heartbeat) (n *handle, ignored string) {
-	h := b.host
-	switch n = h.findID(hb.Tablet); {
-	case n == nil:
-		ignored = ignoredNoGroup
-	case n.replica != hb.To:
-		ignored = ignoredWrongReplica
-	case n.view.Load() == nil:
-		return nil, ignoredNoGroup
-	default:
+	n, ignored = b.host.addressee(hb.Tablet, hb.To)
+	if ignored == "" {
 		return n, ""
 	}
 	if m, err := hb.Message(); err == nil {
-		h.answerAbsent(from, m)
+		b.host.answerAbsent(from, m)
 	}
 	return nil, ignored
 }

@@ -45,14 +45,10 @@ func (h *Host) receive(from ident.ServerID, m *nyalav1.GroupMessage, logFull boo
 	if len(m.GetTabletId()) != 16 {
 		return ignoredMalformed
 	}
-	n := h.findID([16]byte(m.GetTabletId()))
-	if n == nil || n.view.Load() == nil {
+	n, ignored := h.addressee([16]byte(m.GetTabletId()), ident.ReplicaID(m.GetTo()))
+	if ignored != "" {
 		h.answerAbsent(from, m)
-		return ignoredNoGroup
-	}
-	if ident.ReplicaID(m.GetTo()) != n.replica {
-		h.answerAbsent(from, m)
-		return ignoredWrongReplica
+		return ignored
 	}
 	h.answerRemoved(from, m, n)
 	_, data := m.GetKind().(*nyalav1.GroupMessage_CommitNotice)
@@ -71,6 +67,23 @@ func (h *Host) receive(from ident.ServerID, m *nyalav1.GroupMessage, logFull boo
 		return ignoredQueueFull
 	}
 	return ""
+}
+
+// addressee finds the replica that a message is for; ignored says why it is left alone, if it is.
+func (h *Host) addressee(tablet [16]byte, to ident.ReplicaID) (n *handle, ignored string) {
+	n = h.findID(tablet)
+	if n == nil {
+		return nil, ignoredNoGroup
+	}
+	switch v := n.view.Load(); {
+	case v == nil:
+		return nil, ignoredNoGroup
+	case n.replica != to:
+		return nil, ignoredWrongReplica
+	case v.p.Load().Err != nil:
+		return nil, ignoredFailed
+	}
+	return n, ""
 }
 
 // Unreachable says that messages to another server were dropped. Leaders go back to probing the followers whose appends

@@ -1,6 +1,7 @@
 package consensus
 
 import (
+	"errors"
 	"maps"
 	"testing"
 	"time"
@@ -205,4 +206,27 @@ func replicaOn(c *testCluster, id ident.ServerID) ident.ReplicaID {
 		}
 	}
 	return 0
+}
+
+// TestRestsWithoutFailed: a replica that has failed on a server that is well answers no offer. Its server says so, and the others rest.
+func TestRestsWithoutFailed(t *testing.T) {
+	c := newBeatingCluster(t, 3, 1)
+	tablet := testTablet(1)
+	leader := c.leader(tablet)
+	var failing *testHost
+	var others []*testHost
+	for _, h := range c.hosts {
+		h.Opened()
+		if failing == nil && h != leader {
+			failing = h
+		} else {
+			others = append(others, h)
+		}
+	}
+	n := failing.find(tablet)
+	n.worker.box.put(func(m *mail) {
+		m.commands = append(m.commands, func(core *Core) { core.find(tablet).fail(errors.New("planted")) })
+	})
+	c.write(tablet, "x") // there was something to do since
+	c.rest(1, others...)
 }
