@@ -61,8 +61,12 @@ func getStatus(ctx context.Context, addr string, timeout time.Duration) (*nyalav
 
 // listTablets asks a tablet server for its replicas.
 func listTablets(ctx context.Context, addr string, timeout time.Duration) ([]*nyalav1.ReplicaStatus, error) {
+	return listTabletsOf(ctx, addr, timeout, &nyalav1.ListTabletsRequest{})
+}
+
+func listTabletsOf(ctx context.Context, addr string, timeout time.Duration, req *nyalav1.ListTabletsRequest) ([]*nyalav1.ReplicaStatus, error) {
 	answer, err := askServer(ctx, addr, timeout, func(ctx context.Context, conn *grpc.ClientConn) (*nyalav1.ListTabletsResponse, error) {
-		return nyalav1.NewTabletAdminServiceClient(conn).ListTablets(ctx, &nyalav1.ListTabletsRequest{})
+		return nyalav1.NewTabletAdminServiceClient(conn).ListTablets(ctx, req)
 	})
 	return answer.GetReplicas(), err
 }

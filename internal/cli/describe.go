@@ -12,48 +12,48 @@ import (
 	"github.com/nyaladb/nyala/internal/schema"
 )
 
-// tableDescription is `table describe --format json`.
+// tableDescription is `table describe --format json` or yaml, and what `table create --file` reads.
 type tableDescription struct {
-	ID         string       `json:"id"`
-	Name       string       `json:"name"`
-	State      string       `json:"state"`
-	Version    uint32       `json:"schema_version"`
-	Columns    []columnJSON `json:"columns"`
-	PrimaryKey []string     `json:"primary_key"`
-	Hash       []hashJSON   `json:"hash"`
-	Range      []string     `json:"range"`
-	Ranges     []rangeJSON  `json:"ranges"`
-	Tablets    int          `json:"tablets"`
-	Replicas   int          `json:"replicas"`
+	ID         string       `json:"id" yaml:"id"`
+	Name       string       `json:"name" yaml:"name"`
+	State      string       `json:"state" yaml:"state"`
+	Version    uint32       `json:"schema_version" yaml:"schema_version"`
+	Columns    []columnJSON `json:"columns" yaml:"columns"`
+	PrimaryKey []string     `json:"primary_key" yaml:"primary_key"`
+	Hash       []hashJSON   `json:"hash" yaml:"hash"`
+	Range      []string     `json:"range" yaml:"range"`
+	Ranges     []rangeJSON  `json:"ranges" yaml:"ranges"`
+	Tablets    int          `json:"tablets" yaml:"tablets"`
+	Replicas   int          `json:"replicas" yaml:"replicas"`
 }
 
 type columnJSON struct {
-	ID       uint32 `json:"id"`
-	Name     string `json:"name"`
-	Type     string `json:"type"`
-	Key      bool   `json:"key"`
-	Nullable bool   `json:"nullable"`
+	ID       uint32 `json:"id" yaml:"id"`
+	Name     string `json:"name" yaml:"name"`
+	Type     string `json:"type" yaml:"type"`
+	Key      bool   `json:"key" yaml:"key"`
+	Nullable bool   `json:"nullable" yaml:"nullable"`
 	// Default is the text form of what an insert stores for the column where it leaves it unset.
-	Default *string `json:"default,omitempty"`
-	Comment string  `json:"comment,omitempty"`
+	Default *string `json:"default,omitempty" yaml:"default,omitempty"`
+	Comment string  `json:"comment,omitempty" yaml:"comment,omitempty"`
 }
 
 // rangeJSON is one range, as --range takes it, with the hash dimensions that hold in it.
 type rangeJSON struct {
-	Range   string     `json:"range"`
-	Hash    []hashJSON `json:"hash"`
-	Tablets int        `json:"tablets"`
+	Range   string     `json:"range" yaml:"range"`
+	Hash    []hashJSON `json:"hash" yaml:"hash"`
+	Tablets int        `json:"tablets" yaml:"tablets"`
 }
 
 type hashJSON struct {
-	Columns []string `json:"columns"`
-	Buckets uint32   `json:"buckets"`
-	Seed    uint32   `json:"seed"`
+	Columns []string `json:"columns" yaml:"columns"`
+	Buckets uint32   `json:"buckets" yaml:"buckets"`
+	Seed    uint32   `json:"seed" yaml:"seed"`
 }
 
 func (a *app) tableDescribe() *cobra.Command {
 	cmd := &cobra.Command{Use: "describe TABLE", Short: "show a table's columns, key and partitions", Args: cobra.ExactArgs(1)}
-	format := tableFormat(cmd, "how to print it", "json")
+	format := tableFormat(cmd, "how to print it", "json", "yaml")
 	cmd.RunE = a.withClient(func(cmd *cobra.Command, c *client.Client, args []string) error {
 		t, err := openTable(cmd.Context(), c, args[0])
 		if err != nil {
@@ -65,8 +65,11 @@ func (a *app) tableDescribe() *cobra.Command {
 			return err
 		}
 		d.addRanges(t, ranges)
-		if format.value == "json" {
+		switch format.value {
+		case "json":
 			return printJSON(a.Out, d)
+		case "yaml":
+			return printYAML(a.Out, d)
 		}
 		return d.print(a.Out)
 	})
@@ -120,9 +123,7 @@ func (d *tableDescription) addRanges(t *client.Table, ranges []client.TableRange
 // rangeText is a range with its hash dimensions, where they aren't the table's.
 func (d *tableDescription) rangeText(r rangeJSON) string {
 	text := r.Range
-	if slices.EqualFunc(r.Hash, d.Hash, func(a, b hashJSON) bool {
-		return a.Buckets == b.Buckets && a.Seed == b.Seed && slices.Equal(a.Columns, b.Columns)
-	}) {
+	if sameHash(r.Hash, d.Hash) {
 		return text
 	}
 	for _, h := range r.Hash {
@@ -132,6 +133,12 @@ func (d *tableDescription) rangeText(r rangeJSON) string {
 		}
 	}
 	return text
+}
+
+func sameHash(a, b []hashJSON) bool {
+	return slices.EqualFunc(a, b, func(a, b hashJSON) bool {
+		return a.Buckets == b.Buckets && a.Seed == b.Seed && slices.Equal(a.Columns, b.Columns)
+	})
 }
 
 // defaultText is the text form of a column's default, nil if it has none.

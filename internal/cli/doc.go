@@ -16,6 +16,6 @@
 // # Tests
 //
 // The printing functions and the whole of Main are tested with golden files (testdata, -update rewrites them) against a
-// stand-in for a cluster that speaks the real protocol; the readers of CSV, NDJSON and the arguments have fuzz targets.
+// stand-in for a cluster that speaks the real protocol; the readers of CSV, NDJSON, tables' descriptions and the arguments have fuzz targets.
 // The commands against real servers are in test/e2e.
 package cli

@@ -206,20 +206,24 @@ type fakeAdmin struct {
 	s *fakeServer
 }
 
-func (f *fakeAdmin) ListTablets(context.Context, *nyalav1.ListTabletsRequest) (*nyalav1.ListTabletsResponse, error) {
+func (f *fakeAdmin) ListTablets(_ context.Context, req *nyalav1.ListTabletsRequest) (*nyalav1.ListTabletsResponse, error) {
 	c := f.s.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	resp := &nyalav1.ListTabletsResponse{}
 	for _, t := range c.tablets {
 		i := slices.Index(t.hosts, f.s)
-		if i < 0 || c.strip[[2]string{f.s.id, t.id}] {
+		if i < 0 || c.strip[[2]string{f.s.id, t.id}] || len(req.GetTabletIds()) > 0 && !slices.Contains(req.GetTabletIds(), t.id) {
 			continue
+		}
+		size := uint64(0)
+		if req.GetSizes() {
+			size = uint64(1000 + i)
 		}
 		resp.Replicas = append(resp.Replicas, &nyalav1.ReplicaStatus{
 			TabletId: t.id, TableId: t.table.id, TableName: t.table.name, State: nyalav1.TabletState_TABLET_STATE_RUNNING,
 			Role: t.role(i), Term: t.term, LeaderReplicaId: uint64(t.leader + 1), ReplicaId: uint64(i + 1),
-			LastIndex: t.index, CommitIndex: t.index, AppliedIndex: t.index, FirstIndex: t.first,
+			LastIndex: t.index, CommitIndex: t.index, AppliedIndex: t.index, FirstIndex: t.first, OnDiskBytes: size,
 		})
 	}
 	return resp, nil

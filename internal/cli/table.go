@@ -15,7 +15,7 @@ import (
 
 func (a *app) tableCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "table", Short: "create, fill, read and delete tables"}
-	cmd.AddCommand(a.tableCreate(), a.tableList(), a.tableDescribe(), a.tableAlter(), a.tableDelete(), a.tableLoad(), a.tableScan(), a.tableCount())
+	cmd.AddCommand(a.tableCreate(), a.tableList(), a.tableDescribe(), a.tableStatistics(), a.tableAlter(), a.tableDelete(), a.tableLoad(), a.tableScan(), a.tableCount())
 	return cmd
 }
 
@@ -27,12 +27,12 @@ func tableFormat(cmd *cobra.Command, usage string, words ...string) *choice {
 }
 
 func (a *app) tableCreate() *cobra.Command {
-	var columns, key, ranges string
+	var columns, key, ranges, file string
 	var hashes []string
 	var replicas int
 	var noWait bool
 	cmd := &cobra.Command{
-		Use:   "create TABLE --columns SPEC --primary_key NAMES",
+		Use:   "create [TABLE] (--columns SPEC --primary_key NAMES | --file FILE)",
 		Short: "create a table",
 		Long: `Create a table and return when every tablet has a leader.
 
@@ -44,15 +44,20 @@ out, "comment 'TEXT'" a remark that describe shows; text, times and dates stand 
 Each --hash spreads the rows over a number of buckets by a hash of some key columns. --range divides them by some key columns
 into ranges, outside of which no row can be written: [low, high) has its low end in it and its high one not, (low, high] the
 reverse; an end that is left out is open, the values of several columns stand in parentheses. Behind a range may stand a hash of
-its own. The number of tablets is the product of all buckets, for each range.`,
+its own. The number of tablets is the product of all buckets, for each range.
+
+--file reads all of it from a file instead, YAML or JSON, of the form that "table describe --format yaml" prints; a TABLE given here
+goes before the file's name, --replicas before its replicas.`,
 		Example: `  nyala table create t --columns "id int64, name string null" --primary_key id --hash id:4
   nyala table create m --columns "host string, at unixtime_micros, load double null" --primary_key host,at \
       --hash host:8 --replicas 1
   nyala table create d --columns "day date, id int64, n int32" --primary_key day,id --hash id:4 \
       --range "day: ['2013-01-01', '2014-01-01'), ['2014-01-01', ) hash(id):8"
+  nyala table create --file table.yaml
   nyala table create p --columns "id int64, price decimal(9,2) default 0.00 comment 'in EUR', day date null" --primary_key id`,
-		Args: cobra.ExactArgs(1),
+		Args: cobra.MaximumNArgs(1),
 	}
+	cmd.Flags().StringVar(&file, "file", "", "a YAML or JSON file that says what the table is like; - is the standard input")
 	cmd.Flags().StringVar(&columns, "columns", "", `the columns, as in "id int64, name string null"`)
 	cmd.Flags().StringVar(&key, "primary_key", "", "the key columns in key order, separated by commas")
 	cmd.Flags().StringArrayVar(&hashes, "hash", nil, "key columns and a number of buckets, as in id:4 or a,b:8; may be repeated")
@@ -60,14 +65,29 @@ its own. The number of tablets is the product of all buckets, for each range.`,
 	cmd.Flags().IntVar(&replicas, "replicas", 3, "replicas of each tablet: 1, 3, 5 or 7")
 	cmd.Flags().BoolVar(&noWait, "no_wait", false, "return before the tablets have leaders")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o, err := createOptions(args[0], columns, key, hashes, replicas)
+		var o client.CreateTableOptions
+		var err error
+		switch {
+		case file != "" && (columns != "" || key != "" || hashes != nil || ranges != ""):
+			return usageError("--file says all of --columns, --primary_key, --hash and --range: give either")
+		case file != "":
+			o, err = a.readTableFile(file)
+			if len(args) > 0 {
+				o.Name = args[0]
+			}
+			if cmd.Flags().Changed("replicas") || o.Replicas == 0 {
+				o.Replicas = replicas
+			}
+		case len(args) == 0:
+			return usageError("the table's name is missing: nyala table create TABLE --columns SPEC --primary_key NAMES, or --file FILE")
+		default:
+			o, err = createOptions(args[0], columns, key, hashes, replicas)
+			if err == nil && ranges != "" {
+				err = parseRangeFlag(&o, ranges)
+			}
+		}
 		if err != nil {
 			return err
-		}
-		if ranges != "" {
-			if err := parseRangeFlag(&o, ranges); err != nil {
-				return err
-			}
 		}
 		o.NoWait = noWait
 		return a.withClient(func(cmd *cobra.Command, c *client.Client, _ []string) error { return a.createTable(cmd, c, o) })(cmd, args)

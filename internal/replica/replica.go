@@ -278,6 +278,17 @@ func (r *Replica) notTheLeader() error {
 	return e
 }
 
+// DiskBytes is about what the replica takes on disk, without its log; 0 where it has no tablet.
+func (r *Replica) DiskBytes() (uint64, error) {
+	r.mu.Lock()
+	t := r.tablet
+	r.mu.Unlock()
+	if t == nil {
+		return 0, nil
+	}
+	return t.DiskBytes()
+}
+
 // Status describes the replica for masters and tools.
 func (r *Replica) Status() *nyalav1.ReplicaStatus {
 	r.mu.Lock()

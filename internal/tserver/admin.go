@@ -127,6 +127,17 @@ func (v *AdminService) ListTablets(_ context.Context, req *nyalav1.ListTabletsRe
 			resp.Replicas = append(resp.Replicas, r.Status())
 		}
 	}
+	if req.GetSizes() {
+		for _, s := range resp.Replicas {
+			r, err := v.s.node.Replicas.Replica(ident.TabletID(s.GetTabletId()))
+			if err != nil {
+				continue // deleted just now
+			}
+			if s.OnDiskBytes, err = r.DiskBytes(); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, s := range v.s.node.Replicas.Copying() {
 		if len(req.GetTabletIds()) == 0 || slices.Contains(req.GetTabletIds(), s.GetTabletId()) {
 			resp.Replicas = append(resp.Replicas, s)

@@ -1232,8 +1232,10 @@ type ReplicaStatus struct {
 	Partition        *Partition             `protobuf:"bytes,16,opt,name=partition,proto3" json:"partition,omitempty"`
 	FirstIndex       uint64                 `protobuf:"varint,17,opt,name=first_index,json=firstIndex,proto3" json:"first_index,omitempty"`
 	// Why the replica counts as down, or its leader commits nothing, because clocks disagree; empty: nothing of the kind.
-	Clocks        string `protobuf:"bytes,18,opt,name=clocks,proto3" json:"clocks,omitempty"`
-	CopiedBytes   uint64 `protobuf:"varint,19,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // while it is copying
+	Clocks      string `protobuf:"bytes,18,opt,name=clocks,proto3" json:"clocks,omitempty"`
+	CopiedBytes uint64 `protobuf:"varint,19,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // while it is copying
+	// What the replica takes on disk, about, without the log and the rows that are still in memory. Filled in where sizes are asked for.
+	OnDiskBytes   uint64 `protobuf:"varint,20,opt,name=on_disk_bytes,json=onDiskBytes,proto3" json:"on_disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1401,9 +1403,17 @@ func (x *ReplicaStatus) GetCopiedBytes() uint64 {
 	return 0
 }
 
+func (x *ReplicaStatus) GetOnDiskBytes() uint64 {
+	if x != nil {
+		return x.OnDiskBytes
+	}
+	return 0
+}
+
 type ListTabletsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TabletIds     []string               `protobuf:"bytes,1,rep,name=tablet_ids,json=tabletIds,proto3" json:"tablet_ids,omitempty"` // empty: all
+	Sizes         bool                   `protobuf:"varint,2,opt,name=sizes,proto3" json:"sizes,omitempty"`                         // on_disk_bytes, too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1443,6 +1453,13 @@ func (x *ListTabletsRequest) GetTabletIds() []string {
 		return x.TabletIds
 	}
 	return nil
+}
+
+func (x *ListTabletsRequest) GetSizes() bool {
+	if x != nil {
+		return x.Sizes
+	}
+	return false
 }
 
 type ListTabletsResponse struct {
@@ -2058,7 +2075,7 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12(\n" +
 	"\x06schema\x18\x03 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\"<\n" +
 	"\x13AlterTabletResponse\x12%\n" +
-	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\"\xa4\x05\n" +
+	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\"\xc8\x05\n" +
 	"\rReplicaStatus\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\tR\btabletId\x12\x19\n" +
 	"\btable_id\x18\x02 \x01(\tR\atableId\x12\x1d\n" +
@@ -2083,10 +2100,12 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\vfirst_index\x18\x11 \x01(\x04R\n" +
 	"firstIndex\x12\x16\n" +
 	"\x06clocks\x18\x12 \x01(\tR\x06clocks\x12!\n" +
-	"\fcopied_bytes\x18\x13 \x01(\x04R\vcopiedBytes\"3\n" +
+	"\fcopied_bytes\x18\x13 \x01(\x04R\vcopiedBytes\x12\"\n" +
+	"\ron_disk_bytes\x18\x14 \x01(\x04R\vonDiskBytes\"I\n" +
 	"\x12ListTabletsRequest\x12\x1d\n" +
 	"\n" +
-	"tablet_ids\x18\x01 \x03(\tR\ttabletIds\"J\n" +
+	"tablet_ids\x18\x01 \x03(\tR\ttabletIds\x12\x14\n" +
+	"\x05sizes\x18\x02 \x01(\bR\x05sizes\"J\n" +
 	"\x13ListTabletsResponse\x123\n" +
 	"\breplicas\x18\x01 \x03(\v2\x17.nyala.v1.ReplicaStatusR\breplicas\"\x8b\x01\n" +
 	"\x15LeaderStepDownRequest\x12$\n" +
