@@ -96,7 +96,7 @@ bench-peers: ## what the others cost on this machine: etcd, ovsdb and Kudu, whos
 	$(GO) run ./bench/peers -peers_dir "$(PEERS_DIR)" -tablets $(TABLETS) $(BENCHFLAGS)
 
 trials: build ## the cases of docs/trials.md, with the year of FLIGHTS; then faults, for CHAOS each, and whether what clients saw was right
-	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_FLIGHTS=$(if $(FLIGHTS),$(abspath $(FLIGHTS))) $(GO) test -count=1 -timeout 30m ./test/e2e
+	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_TRIALS=1 NYALA_FLIGHTS=$(if $(FLIGHTS),$(abspath $(FLIGHTS))) $(GO) test -count=1 -timeout 30m ./test/e2e
 	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h -v ./test/chaos
 
 soak: build ## the trials again and again, until one fails

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,28 +237,17 @@ func TestOverload(t *testing.T) {
 	}
 	until(t, 20*time.Second, "writers are under way", func() bool { return acked.Load() > 200 })
 	full := rate()
-	slow := func(ms string) {
-		t.Helper()
-		resp, err := http.Post("http://"+leader.Web+"/varz?log_inject_latency_ms_mean="+ms, "", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
-			t.Fatalf("%s %s", resp.Status, body)
-		}
-	}
 	overflows := func() float64 { return metric(t, leader, "rpcs_queue_overflow", "TabletService") }
 	dropped := func() float64 { return metric(t, leader, "rpcs_timed_out_in_queue", "TabletService") }
 	o, d := overflows(), dropped()
-	slow("500")
+	slowLog(t, leader, 500*time.Millisecond)
 	until(t, 30*time.Second, "writes are turned away and dropped", func() bool {
 		return busy.Load() > 20 && late.Load() > 20 && overflows() > o+20 && dropped() > d
 	})
 	if now := leaderOf(t, c, cl, tbl); now.Name != leader.Name {
 		t.Errorf("%s leads, %s did before the overload", now.Name, leader.Name)
 	}
-	slow("0")
+	slowLog(t, leader, 0)
 	lifted := time.Now()
 	until(t, 5*time.Second, "writes are as fast as before", func() bool { return rate() > full/2 })
 	t.Logf("%d writes in half a second before; half of that again %v after the delay was lifted; %d acknowledged, %d turned away, %d late",
