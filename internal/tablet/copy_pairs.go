@@ -57,7 +57,7 @@ func checkPair(key, value []byte) error {
 	}
 	if key[8] == kindRow {
 		if _, _, ok := splitRowKey(key); !ok {
-			return errors.New("not the key of a row version")
+			return errRowKey
 		}
 		return checkVersion(value)
 	}

@@ -166,7 +166,7 @@ func (c *cursor) resume(it *pebble.Iterator) bool {
 func (c *cursor) take(key, value []byte) error {
 	pk, ts, ok := splitRowKey(key)
 	if !ok {
-		return errors.New("not the key of a row version")
+		return errRowKey
 	}
 	if !c.sameRow(key) {
 		if c.unfinished() {

@@ -2,6 +2,7 @@ package tablet
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/nyaladb/nyala/internal/hybridtime"
 	"github.com/nyaladb/nyala/internal/ident"
@@ -30,6 +31,8 @@ const (
 	// tsSuffixLen is the complement of a timestamp, 8 bytes, and the length byte.
 	tsSuffixLen = 9
 )
+
+var errRowKey = errors.New("not the key of a row version")
 
 func appendKeyHeader(dst []byte, n ident.LocalNumber, kind byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(n))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/schema"
 	"github.com/nyaladb/nyala/internal/status"
@@ -149,39 +151,56 @@ func (a *rowApplier) sort(o *overlay) {
 	}
 }
 
-// ask is the second pass.
+// probeAsks is how many keys must be asked for before the gap around one is looked for: that is a seek through all memtables and
+// files, where a bloom filter would mostly have answered.
+const probeAsks = 8
+
+// ask is the second pass. The keys come in order, so a probe for one may answer for those that follow: where keys rise, as in most
+// loads, one seek answers for a whole entry. The next probe is made only where the last one has answered for another key.
 func (a *rowApplier) ask(p *pending) error {
-	o := p.overlay
+	o, rows, probe := p.overlay, &p.rows, a.asks >= probeAsks
 	for _, n := range a.touched {
 		e := &o.entries[n]
 		if !e.wanted {
 			continue
 		}
-		e.wanted = false
-		it, err := p.rows.iterator(p.t, e.hash)
-		if err != nil {
-			return fmt.Errorf("tablet %s: look up a row: %w", p.t.TabletID(), err)
-		}
-		a.seekKey = appendRowPrefix(a.seekKey[:0], p.t.number, o.key(e))
-		e.known, e.exists = true, false
-		if !it.SeekPrefixGE(a.seekKey) {
-			if err := it.Error(); err != nil {
-				return fmt.Errorf("tablet %s: look up a row: %w", p.t.TabletID(), err)
-			}
+		e.wanted, e.known, e.exists = false, true, false
+		key := o.key(e)
+		if rows.gap.holds(key) {
+			probe = true
 			continue
 		}
-		// The first version is the latest: it alone says whether there is a row.
-		v, err := it.ValueAndErr()
+		a.seekKey = appendRowPrefix(a.seekKey[:0], p.t.number, key)
+		var it *pebble.Iterator
+		var err error
+		if probe {
+			probe = false
+			it, err = rows.probe(p.t, a.seekKey, key)
+		} else {
+			it, err = rows.seek(p.t, a.seekKey, e.hash)
+		}
+		if it != nil && err == nil {
+			// The first version is the latest: it alone says whether there is a row.
+			e.exists, err = rowExists(p.t, it)
+		}
 		if err != nil {
 			return fmt.Errorf("tablet %s: look up a row: %w", p.t.TabletID(), err)
 		}
-		kind, _, err := parseVersion(v)
-		if err != nil {
-			return &CorruptionError{Tablet: p.t.TabletID(), Key: slices.Clone(it.Key()), Err: err}
-		}
-		e.exists = kind != deletedRow
 	}
 	return nil
+}
+
+// rowExists says whether a row is there whose latest version the iterator stands at.
+func rowExists(t *Tablet, it *pebble.Iterator) (bool, error) {
+	v, err := it.ValueAndErr()
+	if err != nil {
+		return false, err
+	}
+	kind, _, err := parseVersion(v)
+	if err != nil {
+		return false, &CorruptionError{Tablet: t.TabletID(), Key: slices.Clone(it.Key()), Err: err}
+	}
+	return kind != deletedRow, nil
 }
 
 // The messages of rows that fail against the tablet's contents are Kudu's.
