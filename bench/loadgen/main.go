@@ -32,6 +32,7 @@ var (
 	kuduHome = flag.String("kudu", "", "a folder with Kudu's binaries; empty: ours alone")
 	profiles = flag.String("profile", "", "a folder for CPU profiles of our servers in the last turn; empty: none")
 	seconds  = flag.Int("profile_seconds", 5, "how long they are")
+	extra    = flag.String("loadgen_flags", "", "more flags for both tools, separated by blanks: --use_random_pk")
 	tflags   = flag.String("tserver_flags", "", "flags for our tablet servers, separated by blanks")
 )
 
@@ -98,7 +99,7 @@ func run(ctx context.Context) (_ any, err error) {
 
 // options are those that both tools have.
 func options() []string {
-	return []string{fmt.Sprintf("--num_threads=%d", *threads), fmt.Sprintf("--num_rows_per_thread=%d", *rows), "--table_num_replicas=3"}
+	return append([]string{fmt.Sprintf("--num_threads=%d", *threads), fmt.Sprintf("--num_rows_per_thread=%d", *rows), "--table_num_replicas=3"}, strings.Fields(*extra)...)
 }
 
 func nyala(ctx context.Context, c *rig.Cluster, l *load, last bool) error {
