@@ -48,9 +48,9 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		CacheBytes:            128 << 20,
-		MemtableBytes:         64 << 20,
+		MemtableBytes:         128 << 20,
 		CompactionConcurrency: 2,
-		MaxMemtableBytes:      256 << 20,
+		MaxMemtableBytes:      512 << 20,
 		MaxL0Sublevels:        24,
 		RememberResponsesTTL:  600 * time.Second,
 		RememberClientsTTL:    3600 * time.Second,
