@@ -70,3 +70,28 @@ func TestAskInGaps(t *testing.T) {
 		}
 	})
 }
+
+// TestOverlayReset takes and frees slots of an overlay, few and many at a time, with hashes that crowd together: after each reset
+// no slot is taken.
+func TestOverlayReset(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		o := &overlay{slots: make([]int32, 1<<rapid.IntRange(6, 9).Draw(rt, "slots"))}
+		for range 4 {
+			for range rapid.IntRange(0, len(o.slots)/2).Draw(rt, "entries") {
+				h := rapid.Uint64Range(0, uint64(len(o.slots))/4).Draw(rt, "hash") * uint64(len(o.slots)-1)
+				o.entries = append(o.entries, overlayEntry{hash: h})
+				i := h & uint64(len(o.slots)-1)
+				for o.slots[i] != 0 {
+					i = (i + 1) & uint64(len(o.slots)-1)
+				}
+				o.slots[i] = int32(len(o.entries))
+			}
+			o.reset()
+			for i, n := range o.slots {
+				if n != 0 {
+					rt.Fatalf("slot %d of %d is still taken", i, len(o.slots))
+				}
+			}
+		}
+	})
+}

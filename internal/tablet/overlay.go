@@ -36,10 +36,11 @@ func newOverlay(seed maphash.Seed) *overlay {
 	return &overlay{seed: seed, slots: make([]int32, 64)}
 }
 
-// Memory that a reset keeps; larger batches give theirs back.
+// Memory that a reset keeps, enough for what one call of the apply pool takes of a tablet (4 MiB of entries); larger batches give
+// theirs back.
 const (
-	overlayKeepEntries = 1 << 14
-	overlayKeepArena   = 4 << 20
+	overlayKeepEntries = 1 << 17
+	overlayKeepArena   = 8 << 20
 )
 
 // reset forgets all keys.
@@ -48,8 +49,23 @@ func (o *overlay) reset() {
 		o.slots, o.entries, o.arena, o.op = make([]int32, 64), nil, nil, 0
 		return
 	}
-	clear(o.slots)
+	o.clearSlots()
 	o.entries, o.arena, o.op = o.entries[:0], o.arena[:0], 0
+}
+
+// clearSlots frees all slots: where few of many are taken, those alone. From an entry's first slot to its own all are taken, and
+// what is freed goes to the end of such a run: so no walk stops short of a slot that is still taken.
+func (o *overlay) clearSlots() {
+	if 8*len(o.entries) > len(o.slots) {
+		clear(o.slots)
+		return
+	}
+	mask := uint64(len(o.slots) - 1)
+	for n := range o.entries {
+		for i := o.entries[n].hash & mask; o.slots[i] != 0; i = (i + 1) & mask {
+			o.slots[i] = 0
+		}
+	}
 }
 
 // entry returns the number of key's entry, made if need be. The key must stand at the arena's end, from off on; where the
