@@ -169,7 +169,7 @@ func TestForwardNotAppliedInTime(t *testing.T) {
 		reply.Write = &nyalav1.WriteResponse{Timestamp: 77, RowErrors: []*nyalav1.RowError{{RowIndex: 3}}}
 		return nil
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
 	c := newRequests()
 	resp, err := f.replica(id).Write(ctx, c.insert(t, id, 1))

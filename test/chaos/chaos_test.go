@@ -80,11 +80,12 @@ func TestOneWay(t *testing.T) {
 }
 
 // TestFollowersKnowCommits writes single rows with nothing behind them (T14): each follower's commit index is the leader's in a
-// moment that is far shorter than the heartbeat interval, in which it would hear of it otherwise. That is so in the median of a
-// few writes; any one may be late on a busy machine.
+// moment that is far shorter than the heartbeat interval, in which it would hear of it otherwise. The interval is long, so that a
+// busy machine doesn't decide: what it takes is in the log (5 to 10 ms, where 50 are asked for).
 func TestFollowersKnowCommits(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
+	const interval = 4 * time.Second
+	c := newCluster(t, 3, fmt.Sprintf("--raft_heartbeat_interval_ms=%d", interval.Milliseconds()))
 	table := c.createTable("rows")
 	tablet := c.tablet(table)
 	leader := c.leader(tablet)
@@ -119,7 +120,7 @@ func TestFollowersKnowCommits(t *testing.T) {
 	}
 	slices.Sort(lags)
 	t.Logf("commit indexes were level after %v in the median, %v at most", lags[len(lags)/2], lags[len(lags)-1])
-	if lags[len(lags)/2] > 50*time.Millisecond {
-		t.Errorf("followers knew of a commit after %v in the median, want at most 50ms", lags[len(lags)/2])
+	if lags[len(lags)/2] > interval/4 {
+		t.Errorf("followers knew of a commit after %v in the median, with heartbeats each %v", lags[len(lags)/2], interval)
 	}
 }

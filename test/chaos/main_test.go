@@ -46,7 +46,7 @@ type cluster struct {
 }
 
 // newCluster starts a master and n tablet servers. They are ended when the test ends.
-func newCluster(t *testing.T, n int) *cluster {
+func newCluster(t *testing.T, n int, flags ...string) *cluster {
 	t.Helper()
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -76,7 +76,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	defer cancel()
 	c.Cluster, err = localcluster.Up(ctx, localcluster.Config{
 		Dir: dir, TabletServers: n, BinDir: binDir, RandomPorts: true,
-		TserverFlags: []string{fmt.Sprintf("--raft_heartbeat_interval_ms=%d", heartbeat.Milliseconds())},
+		TserverFlags: append([]string{fmt.Sprintf("--raft_heartbeat_interval_ms=%d", heartbeat.Milliseconds())}, flags...),
 		Advertise: func(server, rpc string) string {
 			door, err := c.net.Door(server, rpc)
 			if err != nil {

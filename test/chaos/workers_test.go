@@ -71,7 +71,8 @@ func (c *cluster) start(n int) *workers {
 	w := &workers{c: c, table: c.createTable("rows"), h: newHistory(), stopped: make(chan struct{})}
 	w.once = onceTable{table: c.createTable("once"), acked: map[int64]bool{}, unknown: map[int64]bool{}}
 	for i := range n {
-		w.running.Go(func() { w.work(i, rand.New(rand.NewPCG(c.rnd.Uint64(), uint64(i)))) })
+		rnd := rand.New(rand.NewPCG(c.rnd.Uint64(), uint64(i)))
+		w.running.Go(func() { w.work(i, rnd) })
 	}
 	for i := range 2 {
 		w.running.Go(func() { w.insert(rand.New(rand.NewPCG(1, uint64(i)))) })
