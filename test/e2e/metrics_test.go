@@ -171,7 +171,7 @@ func describedMetrics(t *testing.T, name, web string) {
 var kuduNames = []string{
 	"cpu_stime", "cpu_utime", "delete_ignore_errors", "heartbeat_batch_count", "insert_ignore_errors", "update_ignore_errors", "insertions_failed_dup_key", "leader_memory_pressure_rejections", "log_append_latency", "log_bytes_logged", "log_gc_duration",
 	"log_group_commit_latency", "no_op_heartbeat_count", "rpc_connections_accepted", "rpcs_queue_overflow", "rpcs_timed_out_in_queue", "rows_deleted", "rows_inserted", "rows_updated", "rows_upserted", "scanner_rows_returned",
-	"scanner_rows_scanned", "scanners_expired", "scans_started",
+	"scanner_rows_scanned", "scanners_expired", "scans_started", "tablet_copy_bytes_fetched", "tablet_copy_bytes_sent",
 }
 
 func get(t *testing.T, url string) (int, string) {

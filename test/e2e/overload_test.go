@@ -64,8 +64,9 @@ func TestChainsThroughFailover(t *testing.T) {
 	stop, failed := make(chan struct{}), make(chan error, writers)
 	var chains []*chain
 	for w := range int64(writers) {
-		chains = append(chains, &chain{first: w * 1e9})
-		go func() { failed <- chains[w].run(t.Context(), cl, tbl, stop) }()
+		chain := &chain{first: w * 1e9}
+		chains = append(chains, chain)
+		go func() { failed <- chain.run(t.Context(), cl, tbl, stop) }()
 	}
 	end := sync.OnceValue(func() error {
 		close(stop)
