@@ -202,7 +202,7 @@ func drawValue(t *rapid.T, c *schema.Column) schema.Value {
 	case schema.Bool:
 		return schema.BoolValue(rapid.Bool().Draw(t, "bool"))
 	case schema.Float, schema.Double:
-		return schema.FloatValue(rapid.SampledFrom([]float64{math.Inf(-1), -0.5, math.Copysign(0, -1), 0, 1.5, math.NaN()}).Draw(t, "float"))
+		return schema.FloatValue(rapid.SampledFrom(floatEdges).Draw(t, "float"))
 	case schema.String, schema.Binary, schema.Varchar:
 		texts := []string{"", "\x00", "\x00\x01", "a", "a\x00", "ab", "0123456789012", "zzzzzzzzzzzzzzzz", "\xff"}
 		return schema.StringValue(rapid.SampledFrom(texts).Draw(t, "string"))
@@ -214,20 +214,50 @@ func drawValue(t *rapid.T, c *schema.Column) schema.Value {
 	}
 }
 
+// floatEdges fit into both types.
+var floatEdges = []float64{
+	math.Inf(-1), -math.MaxFloat32, -0.5, math.Copysign(0, -1), 0, math.SmallestNonzeroFloat32, 1.5, math.MaxFloat32, math.Inf(1), math.NaN(),
+}
+
 // edges128 are the value bytes of 128-bit numbers: the least, -1, 0, 1, the greatest.
 var edges128 = [][]byte{
 	append(make([]byte, 15), 0x80), bytes.Repeat([]byte{0xff}, 16), make([]byte, 16), append([]byte{1}, make([]byte, 15)...),
 	append(bytes.Repeat([]byte{0xff}, 15), 0x7f),
 }
 
-func drawPredicate(t *rapid.T, s *schema.Schema, c *schema.Column) *schema.BoundPredicate {
-	v := drawValue(t, &schema.Column{Type: c.Type})
-	p := []schema.Predicate{
-		schema.Equal(c, v), schema.Less(c, v), schema.GreaterEqual(c, v), schema.IsNull(c), schema.IsNotNull(c), schema.Greater(c, v), schema.LessEqual(c, v),
-	}[rapid.IntRange(0, 6).Draw(t, "predicate")]
+// drawPredicate draws a predicate, as the scanner has it and as the model does.
+func drawPredicate(t *rapid.T, s *schema.Schema, column int) (*schema.BoundPredicate, modelPredicate) {
+	c := s.Column(column)
+	m := modelPredicate{column: column, typ: c.Type, op: rapid.SampledFrom([]string{"=", "<", ">=", ">", "<=", "in", "null", "not null"}).Draw(t, "predicate")}
+	values := 1
+	if m.op == "in" {
+		values = rapid.IntRange(0, 3).Draw(t, "listed")
+	}
+	for range values {
+		m.values = append(m.values, drawValue(t, &schema.Column{Type: c.Type}))
+	}
+	var p schema.Predicate
+	switch m.op {
+	case "=":
+		p = schema.Equal(c, m.values[0])
+	case "<":
+		p = schema.Less(c, m.values[0])
+	case ">=":
+		p = schema.GreaterEqual(c, m.values[0])
+	case ">":
+		p = schema.Greater(c, m.values[0])
+	case "<=":
+		p = schema.LessEqual(c, m.values[0])
+	case "in":
+		p = schema.In(c, m.values...)
+	case "null":
+		p = schema.IsNull(c)
+	default:
+		p = schema.IsNotNull(c)
+	}
 	b, err := p.Bind(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return b, m
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
+	"math/big"
 	"slices"
 	"sort"
 	"strings"
@@ -250,8 +252,68 @@ func (m *modelTablet) scan(s *schema.Schema, snapshot hybridtime.Timestamp) []mo
 	return out
 }
 
+// modelPredicate is a predicate in the words of a where clause.
+type modelPredicate struct {
+	column int
+	typ    schema.Type
+	op     string
+	values []schema.Value
+}
+
+// holds compares numbers as numbers and bytes as bytes. NULL and NaN compare with nothing.
+func (p *modelPredicate) holds(v schema.Value) bool {
+	switch {
+	case p.op == "null" || p.op == "not null":
+		return v.IsNull() == (p.op == "null")
+	case v.IsNull():
+		return false
+	}
+	return slices.ContainsFunc(p.values, func(w schema.Value) bool {
+		var order int
+		switch p.typ {
+		case schema.Bool:
+			number := map[bool]int{true: 1}
+			order = number[v.Bool()] - number[w.Bool()]
+		case schema.Float, schema.Double:
+			if math.IsNaN(v.Float()) || math.IsNaN(w.Float()) {
+				return false
+			}
+			order = cmp.Compare(v.Float(), w.Float())
+		case schema.String, schema.Binary, schema.Varchar:
+			order = bytes.Compare(v.Bytes(), w.Bytes())
+		case schema.Decimal128:
+			order = number128(v).Cmp(number128(w))
+		default:
+			order = cmp.Compare(v.Int(), w.Int())
+		}
+		switch p.op {
+		case "=", "in":
+			return order == 0
+		case "<":
+			return order < 0
+		case "<=":
+			return order <= 0
+		case ">":
+			return order > 0
+		default:
+			return order >= 0
+		}
+	})
+}
+
+// number128 is a little-endian number of 128 bits in two's complement.
+func number128(v schema.Value) *big.Int {
+	b := slices.Clone(v.Bytes())
+	slices.Reverse(b)
+	n := new(big.Int).SetBytes(b)
+	if b[0]&0x80 != 0 {
+		n.Sub(n, new(big.Int).Lsh(big.NewInt(1), 128))
+	}
+	return n
+}
+
 // filter applies what a scan does to rows: bounds, resume key, predicates, limit.
-func (m *modelTablet) filter(rows []modelRow, s *schema.Schema, spec ScanSpec) []modelRow {
+func (m *modelTablet) filter(rows []modelRow, spec ScanSpec, preds []modelPredicate) []modelRow {
 	var out []modelRow
 	for _, r := range rows {
 		key := []byte(r.key)
@@ -260,12 +322,8 @@ func (m *modelTablet) filter(rows []modelRow, s *schema.Schema, spec ScanSpec) [
 			continue
 		}
 		ok := true
-		for _, p := range spec.Predicates {
-			var cell []byte
-			if v := r.values[p.Column()]; !v.IsNull() {
-				cell, _ = s.Column(p.Column()).ValueBytes(v)
-			}
-			ok = ok && p.Matches(cell, r.values[p.Column()].IsNull())
+		for _, p := range preds {
+			ok = ok && p.holds(r.values[p.column])
 		}
 		if ok {
 			out = append(out, r)

@@ -150,9 +150,10 @@ func (m *machine) scan(t *rapid.T) {
 	}
 	spec.Columns = rapid.Permutation(allColumns(spec.Schema)).Draw(t, "columns")
 	spec.Columns = spec.Columns[:rapid.IntRange(0, len(spec.Columns)).Draw(t, "count")]
+	var preds []modelPredicate
 	for range rapid.IntRange(0, 2).Draw(t, "predicates") {
-		c := spec.Schema.Column(rapid.IntRange(0, spec.Schema.NumColumns()-1).Draw(t, "column"))
-		spec.Predicates = append(spec.Predicates, drawPredicate(t, spec.Schema, c))
+		bound, naive := drawPredicate(t, spec.Schema, rapid.IntRange(0, spec.Schema.NumColumns()-1).Draw(t, "column"))
+		spec.Predicates, preds = append(spec.Predicates, bound), append(preds, naive)
 	}
 	key := func(name string) []byte {
 		if rapid.IntRange(0, 2).Draw(t, name+"?") > 0 {
@@ -162,13 +163,13 @@ func (m *machine) scan(t *rapid.T) {
 		return spec.Schema.EncodeKey(nil, spec.Schema.CellsOf(append(op.key, make([]schema.Value, spec.Schema.NumColumns())...)))
 	}
 	spec.Start, spec.Stop, spec.After = key("start"), key("stop"), key("after")
-	m.compare(t, n, spec, rapid.SampledFrom([]int{1, 20, 0}).Draw(t, "bytes"), rapid.Bool().Draw(t, "no time"))
+	m.compare(t, n, spec, preds, rapid.SampledFrom([]int{1, 20, 0}).Draw(t, "bytes"), rapid.Bool().Draw(t, "no time"))
 }
 
 // compare scans, in blocks, and with noTime in steps of one version each, and compares with the model.
-func (m *machine) compare(t *rapid.T, n ident.LocalNumber, spec ScanSpec, maxBytes int, noTime bool) {
+func (m *machine) compare(t *rapid.T, n ident.LocalNumber, spec ScanSpec, preds []modelPredicate, maxBytes int, noTime bool) {
 	model := m.models[n]
-	want := model.filter(model.scan(spec.Schema, spec.Snapshot), spec.Schema, spec)
+	want := model.filter(model.scan(spec.Schema, spec.Snapshot), spec, preds)
 	sc, err := m.tablet(t, n).NewScanner(spec)
 	if err != nil {
 		t.Fatal(err)
@@ -370,7 +371,7 @@ func (m *machine) checkAll(t *rapid.T) {
 		if got := tb.Config().GetOpidIndex(); got != model.config {
 			t.Fatalf("tablet %d: config %d, want %d", n, got, model.config)
 		}
-		m.compare(t, n, ScanSpec{Schema: model.schema, Columns: allColumns(model.schema), Snapshot: hybridtime.Max}, 0, false)
+		m.compare(t, n, ScanSpec{Schema: model.schema, Columns: allColumns(model.schema), Snapshot: hybridtime.Max}, nil, 0, false)
 		rows, _, err := tb.Checksum(t.Context(), hybridtime.Max)
 		if err != nil || int(rows) != len(model.scan(model.schema, hybridtime.Max)) {
 			t.Fatalf("checksum counts %d rows: %v", rows, err)
