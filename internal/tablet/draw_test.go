@@ -225,16 +225,25 @@ var edges128 = [][]byte{
 	append(bytes.Repeat([]byte{0xff}, 15), 0x7f),
 }
 
-// drawPredicate draws a predicate, as the scanner has it and as the model does.
-func drawPredicate(t *rapid.T, s *schema.Schema, column int) (*schema.BoundPredicate, modelPredicate) {
+// operators are those of modelPredicate.
+var operators = []string{"=", "<", ">=", ">", "<=", "in", "null", "not null"}
+
+// drawPredicate draws a predicate's values, as the scanner has it and as the model does: often those of rows.
+func drawPredicate(t *rapid.T, s *schema.Schema, rows []modelRow, column int, op string) (*schema.BoundPredicate, modelPredicate) {
 	c := s.Column(column)
-	m := modelPredicate{column: column, typ: c.Type, op: rapid.SampledFrom([]string{"=", "<", ">=", ">", "<=", "in", "null", "not null"}).Draw(t, "predicate")}
+	m := modelPredicate{column: column, typ: c.Type, op: op}
 	values := 1
 	if m.op == "in" {
 		values = rapid.IntRange(0, 3).Draw(t, "listed")
 	}
 	for range values {
-		m.values = append(m.values, drawValue(t, &schema.Column{Type: c.Type}))
+		v := drawValue(t, &schema.Column{Type: c.Type})
+		if len(rows) > 0 && rapid.Bool().Draw(t, "a row's") {
+			if own := rapid.SampledFrom(rows).Draw(t, "row").values[column]; !own.IsNull() {
+				v = own
+			}
+		}
+		m.values = append(m.values, v)
 	}
 	var p schema.Predicate
 	switch m.op {

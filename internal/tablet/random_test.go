@@ -48,7 +48,23 @@ func TestRandom(t *testing.T) {
 			"copy":    m.copy,
 		})
 		m.checkAll(rt)
+		m.checkPredicates(rt)
 	})
+}
+
+// checkPredicates scans each tablet with each operator on each column.
+func (m *machine) checkPredicates(t *rapid.T) {
+	for _, n := range m.numbers() {
+		s := m.models[n].schema
+		rows := m.models[n].scan(s, hybridtime.Max)
+		for column := range s.NumColumns() {
+			for _, op := range operators {
+				bound, naive := drawPredicate(t, s, rows, column, op)
+				spec := ScanSpec{Schema: s, Columns: allColumns(s), Snapshot: hybridtime.Max, Predicates: []*schema.BoundPredicate{bound}}
+				m.compare(t, n, spec, []modelPredicate{naive}, 0, false)
+			}
+		}
+	}
 }
 
 type machine struct {
@@ -152,7 +168,8 @@ func (m *machine) scan(t *rapid.T) {
 	spec.Columns = spec.Columns[:rapid.IntRange(0, len(spec.Columns)).Draw(t, "count")]
 	var preds []modelPredicate
 	for range rapid.IntRange(0, 2).Draw(t, "predicates") {
-		bound, naive := drawPredicate(t, spec.Schema, rapid.IntRange(0, spec.Schema.NumColumns()-1).Draw(t, "column"))
+		bound, naive := drawPredicate(t, spec.Schema, model.scan(spec.Schema, spec.Snapshot),
+			rapid.IntRange(0, spec.Schema.NumColumns()-1).Draw(t, "column"), rapid.SampledFrom(operators).Draw(t, "operator"))
 		spec.Predicates, preds = append(spec.Predicates, bound), append(preds, naive)
 	}
 	key := func(name string) []byte {
