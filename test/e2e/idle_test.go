@@ -24,8 +24,8 @@ func (x traffic) String() string {
 	return fmt.Sprintf("%.1f messages an interval, %.1f of them beats, and %v heartbeats in all", x.perInterval, x.beats, x.heartbeats)
 }
 
-// watch counts what tablet servers send each other while nothing is asked of them. The beats that the master gets are left out.
-func watch(t *testing.T, c *localcluster.Cluster, servers []localcluster.Server, d time.Duration) traffic {
+// countTraffic counts what tablet servers send each other while nothing is asked of them. The beats that the master gets are left out.
+func countTraffic(t *testing.T, c *localcluster.Cluster, servers []localcluster.Server, d time.Duration) traffic {
 	t.Helper()
 	all, err := c.Servers()
 	if err != nil {
@@ -86,7 +86,7 @@ func TestIdleThroughOutage(t *testing.T) {
 			t.Errorf("%s: %s, want at most %.1f and no heartbeats", when, x, most)
 		}
 	}
-	before := watch(t, c, all, window)
+	before := countTraffic(t, c, all, window)
 	right("before", before, servers)
 
 	dead := all[0]
@@ -112,14 +112,14 @@ func TestIdleThroughOutage(t *testing.T) {
 	if inForm(0, 1) != 0 {
 		pause(t, time.Minute)
 	}
-	right("while one is dead", watch(t, c, alive, window), len(alive))
+	right("while one is dead", countTraffic(t, c, alive, window), len(alive))
 
 	if err := c.Start(t.Context(), dead.Name); err != nil {
 		t.Fatal(err)
 	}
 	all = tabletServers(t, c)
 	rest(t, all, replicas)
-	after := watch(t, c, all, window)
+	after := countTraffic(t, c, all, window)
 	right("after", after, servers)
 	if d := math.Abs(after.perInterval-before.perInterval) / before.perInterval; d > 0.2 || math.IsNaN(d) {
 		t.Errorf("%.1f messages an interval before, %.1f after: %.0f %% apart", before.perInterval, after.perInterval, 100*d)
