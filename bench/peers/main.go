@@ -176,7 +176,7 @@ func ports(n int) ([]string, error) {
 
 // until asks again and again, for a minute at most.
 func until(ctx context.Context, what string, cond func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute) // a busy server of 1,500 replicas takes one
 	defer cancel()
 	for !cond() {
 		if err := rig.Pause(ctx, 100*time.Millisecond); err != nil {
