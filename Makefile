@@ -22,7 +22,7 @@ PEERS_DIR ?=
 FLIGHTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-loadgen bench-puts bench-idle bench-start trials soak demo clean
+.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-loadgen bench-puts bench-scan bench-idle bench-start trials soak demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ bench-loadgen: build ## two million rows by perf loadgen: rows per second and pe
 
 bench-puts: build ## 64 clients that write single rows; etcd's puts beside it with PEERS_DIR
 	$(GO) run ./bench/puts $(if $(PEERS_DIR),-etcd "$(PEERS_DIR)/bin/etcd" -etcd_clients "$(PEERS_DIR)/bin/etcdbench") $(BENCHFLAGS)
+
+bench-scan: build ## perf table_scan of two million rows; Kudu's beside it with PEERS_DIR
+	$(GO) run ./bench/scan $(if $(PEERS_DIR),-kudu "$(PEERS_DIR)/kudu/kudu-binary-1.18.1-linux-x86_64") $(BENCHFLAGS)
 
 bench-idle: build ## what TABLETS tablets cost that nobody reads or writes
 	$(GO) run ./bench/idle -tablets $(TABLETS) $(BENCHFLAGS)
