@@ -77,10 +77,12 @@ type Limits struct {
 	// PromoteLag is how many committed entries a learner may lack when it becomes a voter.
 	PromoteLag int
 	// RetainBytes is how much of a log is kept for members that lack it, per group; RetainTotalBytes is from what weight of all
-	// logs together on nothing is kept for them (from half of it on, less). HoldBytes bounds what is kept for a copy under way.
+	// logs together on nothing is kept for them (from half of it on, less). HoldBytes bounds what is kept for a copy under way,
+	// and HoldHeartbeats for how many heartbeat intervals without a word of it.
 	RetainBytes      int
 	RetainTotalBytes int
 	HoldBytes        int
+	HoldHeartbeats   int
 	// MaxWaiting bounds the reads and the close requests that wait in one group, each.
 	MaxWaiting int
 }
@@ -122,6 +124,7 @@ func (l Limits) withDefaults() Limits {
 	set(&l.RetainBytes, 64<<20)
 	set(&l.RetainTotalBytes, 4<<30)
 	set(&l.HoldBytes, 1<<30)
+	set(&l.HoldHeartbeats, 7200) // an hour with the default interval
 	set(&l.MaxWaiting, 10_000)
 	return l
 }

@@ -11,7 +11,7 @@ import (
 
 // What a log is kept for beyond what its own store needs: members that lack entries, up to Limits.RetainBytes per group, and
 // less once the server's logs together weigh more than half of Limits.RetainTotalBytes; and copies under way, up to
-// Limits.HoldBytes and for a limited time. A member that lacks what has been cut is brought up by a copy.
+// Limits.HoldBytes and Limits.HoldHeartbeats. A member that lacks what has been cut is brought up by a copy.
 
 // logHold keeps a log for a copy: the entries behind from.
 type logHold struct {
@@ -22,12 +22,9 @@ type logHold struct {
 	age int
 }
 
-const (
-	// holdHeartbeatsUnreleased is how many heartbeat intervals a copy may take without a word: an hour with the default one.
-	holdHeartbeatsUnreleased = 7200
-	// holdHeartbeatsReleased is for how many a log is still held for a replica that has been copied and makes no progress.
-	holdHeartbeatsReleased = 60
-)
+// holdHeartbeatsReleased is for how many heartbeat intervals a log is still held for a replica that has been copied and makes no
+// progress.
+const holdHeartbeatsReleased = 60
 
 // HoldLog keeps a group's log behind an entry for a replica that is copied. It fails if that has been cut already. release, an
 // event as well, says that the copy has ended, one way or the other.
@@ -76,9 +73,9 @@ func (g *group) holdTick() {
 		if at > h.from {
 			h.from, h.age = at, 0
 		}
-		most := holdHeartbeatsUnreleased
+		most := g.core.cfg.Limits.HoldHeartbeats
 		if h.released {
-			most = holdHeartbeatsReleased
+			most = min(most, holdHeartbeatsReleased)
 		}
 		if served := h.released && (h.from >= g.commit || g.role == raft.StateLeader && !member); !served && h.age < most*g.core.cfg.HeartbeatTicks {
 			kept = append(kept, h)
@@ -108,7 +105,7 @@ func (g *group) mayCut(upTo ident.Index) ident.Index {
 // HoldLog keeps the tablet's log behind entry from for a copy to a replica, which is to be taken of a later state: so that the
 // copy, once installed, can go on from there. It fails if that has been cut already. The hold moves on with the replica's
 // progress. It ends when release has been called and the replica is level, or makes no progress for 60 heartbeat intervals;
-// without release after 7,200; and it holds Limits.HoldBytes at most. release may be called more than once.
+// without release after Limits.HoldHeartbeats; and it holds Limits.HoldBytes at most. release may be called more than once.
 func (h *Host) HoldLog(ctx context.Context, tablet ident.TabletID, replica ident.ReplicaID, from ident.Index) (release func(), err error) {
 	var end func()
 	if err := h.command(ctx, tablet, func(c *Core) (err error) {

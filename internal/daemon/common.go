@@ -56,6 +56,7 @@ type Common struct {
 	HeartbeatBatch     int
 	QuiesceIdleTablets bool
 	ServerLiveness     bool
+	LogRetention       LogRetention
 
 	MaxClockSyncError      time.Duration
 	WallClockJumpThreshold time.Duration
@@ -91,6 +92,7 @@ func DefaultCommon(d Defaults) Common {
 		HeartbeatBatch:         30,
 		QuiesceIdleTablets:     true,
 		ServerLiveness:         true,
+		LogRetention:           defaultLogRetention(),
 		MaxClockSyncError:      clk.MaxClockSyncError,
 		WallClockJumpThreshold: clk.WallClockJumpThreshold,
 		WallClockJumpDetection: clk.WallClockJumpDetection,
@@ -155,6 +157,7 @@ func (c *Common) Register(f *Flags) {
 		Tagged(Advanced))
 	g.Bool(&c.ServerLiveness, "raft_server_liveness", "let a tablet server that falls silent, rather than a timer of each tablet, decide when tablets elect; the same on all servers",
 		Tagged(Advanced))
+	c.LogRetention.register(g)
 
 	g = f.Group("Clock")
 	g.Duration(&c.MaxClockSyncError, time.Microsecond, "max_clock_sync_error_usec", "how far another server's clock, or a timestamp, may be ahead of this one's clock",
@@ -217,6 +220,9 @@ func (c *Common) Validate() error {
 		seen[d] = true
 	}
 	if err := c.Memory.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.LogRetention.validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if half := c.HeartbeatInterval / 2; c.HeartbeatWindow > half {

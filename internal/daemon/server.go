@@ -132,6 +132,7 @@ func (c *Common) completeNodeConfig(n *replica.NodeConfig, env *Environment, kin
 	n.Consensus.PushCommit = c.PushCommitIndex
 	n.Consensus.BatchHeartbeats, n.Consensus.HeartbeatWindow, n.Consensus.HeartbeatBatch = c.HeartbeatBatcher, c.HeartbeatWindow, c.HeartbeatBatch
 	n.Consensus.Quiesce, n.Consensus.ServerLiveness = c.QuiesceIdleTablets, c.ServerLiveness
+	c.LogRetention.configure(&n.Consensus)
 	n.StepDownTimeout = stepDownTimeout
 	n.Version = buildinfo.Get().String()
 	n.Logger, n.Registerer = env.Logger, env.Registry
