@@ -110,12 +110,13 @@ func (r *recorder) awaitReceived(t *testing.T, payload string) {
 
 // node is a server with a transport, that can be stopped and started again.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	id      ident.ServerID
 	address string       // "" before the first start
 	cluster atomic.Value // an ident.ClusterID
 	edit    func(*PeerConfig)
 	rec     *recorder
+	handler PeerHandler // nil: rec
 	reg     *prometheus.Registry
 
 	incarnation uint64
@@ -158,7 +159,11 @@ func (n *node) start() {
 	}
 	n.transport, err = NewPeerTransport(pc)
 	require.NoError(n.t, err)
-	n.transport.Handle(n.rec)
+	if n.handler != nil {
+		n.transport.Handle(n.handler)
+	} else {
+		n.transport.Handle(n.rec)
+	}
 	nyalav1.RegisterPeerServiceServer(srv, n.transport)
 
 	ctx, cancel := context.WithCancel(context.Background())
