@@ -42,8 +42,8 @@ func newConns(o Options) *conns {
 		// A machine that vanished without a word is noticed while a call waits on it; an idle connection costs nothing.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 5 * time.Second}),
 		// Fixed windows: else a ping goes out with each answer, to find out how large a window serves.
-		grpc.WithStaticStreamWindowSize(1<<20),
-		grpc.WithStaticConnWindowSize(4<<20),
+		grpc.WithStaticStreamWindowSize(1 << 20),
+		grpc.WithStaticConnWindowSize(4 << 20),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithUnaryInterceptor(p.addClusterID),

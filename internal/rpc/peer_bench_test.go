@@ -27,7 +27,7 @@ func (a *arrivals) Receive(_ ident.ServerID, b *nyalav1.PeerBatch) {
 	case len(ms[0].GetRaft()) < 1000:
 		a.came <- time.Now()
 	default:
-		time.Sleep(a.slow)
+		<-time.After(a.slow)
 	}
 }
 
@@ -79,7 +79,7 @@ func controlDelay(b *testing.B, kind, load string) {
 				for range 32 {
 					low.send(high, Data, entries)
 				}
-				time.Sleep(time.Millisecond)
+				<-time.After(time.Millisecond)
 			}
 		})
 		<-full
@@ -98,7 +98,7 @@ func controlDelay(b *testing.B, kind, load string) {
 	var delays []time.Duration
 	for b.Loop() {
 		due := time.Now().Add(5 * time.Millisecond) // as a ticker's: that it comes late counts
-		time.Sleep(time.Until(due))
+		<-time.After(time.Until(due))
 		send()
 		delays = append(delays, (<-a.came).Sub(due))
 	}
