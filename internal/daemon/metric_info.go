@@ -92,7 +92,8 @@ var countUnits = []struct{ word, unit string }{
 	{"_leads", "boolean"},
 	{"_fenced", "boolean"},
 	{"_extrapolating", "boolean"},
-	{"_out_of_space", "boolean"}, {"_log_stalled", "boolean"},
+	{"_out_of_space", "boolean"},
+	{"_log_stalled", "boolean"},
 	{"_bytes", "bytes"},
 	{"_seconds", "seconds"},
 }

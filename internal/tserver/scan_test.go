@@ -305,7 +305,7 @@ func TestListScanners(t *testing.T) {
 	require.Len(t, list.GetScanners(), 1)
 	i := list.GetScanners()[0]
 	require.Equal(t, first.GetScannerId(), i.GetScannerId())
-	require.Equal(t, string(id), i.GetTabletId())
+	require.Equal(t, id, i.GetTabletId())
 	require.Equal(t, uint64(2), i.GetCalls())
 	require.Equal(t, first.GetSnapshotTimestamp(), i.GetSnapshotTimestamp())
 	require.NotZero(t, i.GetRows())
