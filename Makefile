@@ -22,7 +22,7 @@ PEERS_DIR ?=
 FLIGHTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-loadgen bench-puts bench-scan bench-idle bench-start trials soak demo clean
+.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-loadgen bench-puts bench-scan bench-idle bench-start trials sim soak demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,9 @@ build: ## nyala, nyala-master and nyala-tserver into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-master ./cmd/master
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-tserver ./cmd/tserver
 
-test: build ## all tests, with the race detector and the costly invariants on; then the mistakes planted in consensus
+test: build ## all tests, with the race detector and the costly invariants on; then short simulations, and the mistakes planted in consensus
 	( NYALA_BIN=$(CURDIR)/$(BIN) $(GO) test -race -tags invariants -json -timeout 12m ./...; \
+	  $(GO) test -json -run '^TestSim$$' ./internal/consensus -args -sim.from=301 -sim.seeds=2500 -sim.steps=500; \
 	  $(GO) test -tags planted -json -run Planted ./internal/consensus ) | $(GO) run ./test/report
 
 race: ## the tests under the race detector, ten times each, without the end-to-end ones
@@ -101,6 +102,10 @@ bench-peers: ## what the others cost on this machine: etcd, ovsdb and Kudu, whos
 trials: build ## the cases of docs/trials.md, with the year of FLIGHTS; then faults, for CHAOS each, and whether what clients saw was right
 	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_TRIALS=1 NYALA_FLIGHTS=$(if $(FLIGHTS),$(abspath $(FLIGHTS))) $(GO) test -count=1 -timeout 30m ./test/e2e
 	NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h -v ./test/chaos
+
+sim: ## simulated clusters without end, from new seeds; a seed that fails is printed with the command that runs it again
+	from=$$(date +%s)000; \
+	while $(GO) test -count=1 -timeout 0 -v -run '^TestSim$$' ./internal/consensus -args -sim.from=$$from -sim.seeds=1000; do from=$$((from+1000)); done; exit 1
 
 soak: build ## the trials again and again, until one fails
 	while NYALA_BIN=$(CURDIR)/$(BIN) NYALA_CHAOS=$(CHAOS) $(GO) test -count=1 -timeout 24h ./test/chaos; do :; done; exit 1

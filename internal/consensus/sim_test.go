@@ -14,7 +14,8 @@ import (
 
 var (
 	simSeed    = flag.Uint64("sim.seed", 0, "run this seed alone, with its whole trace when it fails")
-	simSeeds   = flag.Int("sim.seeds", 300, "how many seeds to run")
+	simFrom    = flag.Uint64("sim.from", 1, "the first seed to run")
+	simSeeds   = flag.Uint64("sim.seeds", 300, "how many seeds to run")
 	simMembers = flag.Bool("sim.members", false, "let members come and go in every run, and not only in one of eight")
 	simSteps   = flag.Int("sim.steps", 1200, "events in each run before everything heals")
 )
@@ -388,10 +389,11 @@ func (w *world) run() {
 //
 //	go test ./internal/consensus -run TestSim -sim.seed=N
 func TestSim(t *testing.T) {
-	from, to := uint64(1), uint64(*simSeeds)
+	from, n := *simFrom, *simSeeds
 	if raceDetector {
-		to = min(to, 30)
+		n = min(n, 30)
 	}
+	to := from + n - 1
 	if *simSeed != 0 {
 		from, to = *simSeed, *simSeed
 	}
