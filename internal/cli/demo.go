@@ -247,7 +247,7 @@ func (d *demo) load(ctx context.Context, rows rowRange) (loadResult, error) {
 	})
 	l.rejected = func(place string, err error) { progress.println(fmt.Sprintf("    %s: %v", place, err)) }
 	result := l.run(ctx, func() (rowSource, error) {
-		src, err := newCSVSource(in.content, d.table.Schema(), csvOptions{nulls: []string{"NA"}})
+		src, err := newCSVSource(in.content, d.table.Schema(), sourceOptions{nulls: []string{"NA"}})
 		return &someRows{rowSource: src, rows: rows}, err
 	})
 	progress.stop()

@@ -16,15 +16,15 @@ type csvSource struct {
 	nulls   map[string]bool // bare fields that stand for NULL
 }
 
-// csvOptions say how a CSV file is read.
-type csvOptions struct {
+// sourceOptions say how rows are read from an input; nulls is for CSV alone.
+type sourceOptions struct {
 	nulls       []string // what stands for NULL
 	ignoreExtra bool     // columns that the table doesn't have are left out
 	keyAlone    bool     // rows are updated or deleted: only the key must be there
 }
 
 // newCSVSource reads the header and says what doesn't suit the table.
-func newCSVSource(r io.Reader, s *client.Schema, o csvOptions) (*csvSource, error) {
+func newCSVSource(r io.Reader, s *client.Schema, o sourceOptions) (*csvSource, error) {
 	src := &csvSource{reader: newCSVReader(r), schema: s, nulls: map[string]bool{}}
 	for _, n := range o.nulls {
 		src.nulls[n] = true

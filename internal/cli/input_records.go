@@ -75,7 +75,7 @@ func (c *countingFile) Seek(offset int64, whence int) (int64, error) {
 }
 
 // newRecordSource says what in the file doesn't suit the table.
-func newRecordSource(records array.RecordReader, done func(), s *client.Schema, o csvOptions) (*recordSource, error) {
+func newRecordSource(records array.RecordReader, done func(), s *client.Schema, o sourceOptions) (*recordSource, error) {
 	src := &recordSource{schema: s, records: records, done: done}
 	seen := map[int]bool{}
 	for _, f := range records.Schema().Fields() {

@@ -94,7 +94,7 @@ func TestRoundTrip(t *testing.T) {
 			var src rowSource
 			var err error
 			if format == "csv" {
-				src, err = newCSVSource(&out, s, csvOptions{nulls: []string{""}})
+				src, err = newCSVSource(&out, s, sourceOptions{nulls: []string{""}})
 			} else {
 				src, err = newJSONSource(bufio.NewReader(&out), s, false)
 			}
@@ -199,7 +199,7 @@ func BenchmarkCSVSource(b *testing.B) {
 		b.SetBytes(int64(len(text)))
 		row := newInputRow(s.NumColumns())
 		for b.Loop() {
-			src, err := newCSVSource(bytes.NewReader(text), s, csvOptions{nulls: []string{"NA"}})
+			src, err := newCSVSource(bytes.NewReader(text), s, sourceOptions{nulls: []string{"NA"}})
 			for err == nil {
 				err = src.next(row)
 			}

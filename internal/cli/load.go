@@ -163,7 +163,7 @@ func (in *input) rows(s *client.Schema, f loadFlags) (rowSource, error) {
 	}
 	plain, _ := opTypes[f.op.value].Plain()
 	keyAlone := plain == client.Update || plain == client.Delete
-	o := csvOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra, keyAlone: keyAlone}
+	o := sourceOptions{nulls: f.nulls, ignoreExtra: f.ignoreExtra, keyAlone: keyAlone}
 	var src rowSource
 	var err error
 	switch format {
