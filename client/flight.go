@@ -19,12 +19,15 @@ type run[T any] struct {
 }
 
 // start joins the run under way or begins one, bounded by timeout and by the client's life but by no caller's context: others
-// may wait for it too.
-func (f *flight[T]) start(c *Client, timeout time.Duration, fn func(context.Context) (T, error)) *run[T] {
+// may wait for it too. It begins none, and returns nil, if needless, unless nil, says so after the run before has done all it does.
+func (f *flight[T]) start(c *Client, timeout time.Duration, needless func() bool, fn func(context.Context) (T, error)) *run[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cur != nil {
 		return f.cur
+	}
+	if needless != nil && needless() {
+		return nil
 	}
 	r := &run[T]{done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(c.life, timeout)

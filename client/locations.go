@@ -164,7 +164,15 @@ func (l *locations) resolve(ctx context.Context, key []byte, since time.Time, me
 	defer cancel()
 	r := l.c.newRetry()
 	for {
-		answer, err := l.lookup(key).wait(ctx)
+		var found *tablet
+		question := l.lookup(key, func() (ok bool) {
+			found, ok = memory(l.known.Load())
+			return ok
+		})
+		if question == nil { // the answer to another's has come since
+			return found, nil
+		}
+		answer, err := question.wait(ctx)
 		switch {
 		case err == nil && answer.span.contains(key):
 			t := answer.next(key)
@@ -173,9 +181,6 @@ func (l *locations) resolve(ctx context.Context, key []byte, since time.Time, me
 			}
 			return t, nil
 		case err == nil && !bytes.Equal(answer.from, key): // the answer was to another question
-			if t, ok := memory(l.known.Load()); ok {
-				return t, nil
-			}
 			continue
 		case err == nil:
 			r.blocked(status.New(status.ServiceUnavailable, "the master named no tablet and said there are more"))
@@ -190,17 +195,17 @@ func (l *locations) resolve(ctx context.Context, key []byte, since time.Time, me
 	}
 }
 
-// lookup asks the master for the tablets from a partition key on, or joins the question that is under way. The first
-// question for a table is for the tablets from the beginning on, which mostly are all there are.
-func (l *locations) lookup(key []byte) *run[lookupAnswer] {
+// lookup asks the master for the tablets from a partition key on, joins the question that is under way, or returns nil where none
+// is and told, unless nil, says that memory tells by now. The first question for a table is for the tablets from the beginning on, which mostly are all there are.
+func (l *locations) lookup(key []byte, told func() bool) *run[lookupAnswer] {
 	if len(l.known.Load().tablets) == 0 {
 		key = nil
 	}
-	return l.question(bytes.Clone(key), lookupTablets)
+	return l.question(bytes.Clone(key), lookupTablets, told)
 }
 
-func (l *locations) question(key []byte, most int) *run[lookupAnswer] {
-	return l.lookups.start(l.c, l.c.opts.AttemptTimeout, func(ctx context.Context) (lookupAnswer, error) {
+func (l *locations) question(key []byte, most int, told func() bool) *run[lookupAnswer] {
+	return l.lookups.start(l.c, l.c.opts.AttemptTimeout, told, func(ctx context.Context) (lookupAnswer, error) {
 		asked := time.Now()
 		answer, err := l.ask(ctx, key, most)
 		if err != nil {
@@ -235,7 +240,7 @@ func (l *locations) refresh(t *tablet) {
 	}
 	l.mu.Unlock()
 	if due {
-		l.question(t.start, refreshTablets)
+		l.question(t.start, refreshTablets, nil)
 	}
 }
 

@@ -145,7 +145,7 @@ func (c *Client) callMasterOnce(ctx context.Context, r *retry,
 
 // findMaster asks all masters at once who leads; callers at the same moment share the question.
 func (c *Client) findMaster(ctx context.Context) error {
-	_, err := c.masters.search.start(c, masterRound, c.askMasters).wait(ctx)
+	_, err := c.masters.search.start(c, masterRound, nil, c.askMasters).wait(ctx)
 	return err
 }
 

@@ -108,7 +108,7 @@ func (s *Session) redirect(ctx context.Context, r refusal) (parts []part, faults
 	if status.CodeOf(r.err) == status.MismatchedSchema && table.schema.Version() == old.schema.Version() {
 		return fail(r.err)
 	}
-	if _, err := table.locations.question(r.tablet.start, lookupTablets).wait(ctx); err != nil {
+	if _, err := table.locations.question(r.tablet.start, lookupTablets, nil).wait(ctx); err != nil {
 		return fail(err)
 	}
 	tb := newTableBuffer(table)

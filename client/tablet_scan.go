@@ -265,7 +265,7 @@ func (ts *tabletScan) noReplica(ctx context.Context, tried int) (verdict, *Error
 		return nextRound, status.New(status.ServiceUnavailable, "the master names no replica of tablet %s", ts.tablet.id)
 	}
 	// What we know may be old: the master has the last word.
-	_, err := ts.t.locations.lookup(ts.tablet.start).wait(ctx)
+	_, err := ts.t.locations.lookup(ts.tablet.start, nil).wait(ctx)
 	replicas, _ := ts.tablet.locationsNow()
 	missing := !slices.ContainsFunc(replicas, func(r replica) bool { return r.server == id })
 	e := status.New(status.NotFound, "server %s has no replica of tablet %s of table %q", id, ts.tablet.id, ts.t.info.Name)
