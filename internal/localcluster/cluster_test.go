@@ -189,6 +189,28 @@ func TestPortTaken(t *testing.T) {
 	require.ErrorContains(t, c.Start(t.Context(), "tserver-2"), l.Addr().String())
 }
 
+// TestPortLost shows that a server that has never been ready moves when another program takes its port at the last moment.
+func TestPortLost(t *testing.T) {
+	cfg := testConfig(t)
+	var thief net.Listener
+	var c *Cluster
+	cfg.Notify = func(s string) {
+		if thief != nil || !strings.HasPrefix(s, "master-1 started") {
+			return
+		}
+		var err error
+		if c, err = Open(Config{Dir: cfg.Dir}); err == nil {
+			thief, err = net.Listen("tcp", status(t, c)["tserver-1"].RPC)
+		}
+		require.NoError(t, err)
+	}
+	up(t, cfg)
+	defer thief.Close()
+	s := status(t, c)["tserver-1"]
+	require.Equal(t, StateRunning, s.State)
+	require.NotEqual(t, thief.Addr().String(), s.RPC)
+}
+
 // TestInterrupted shows that an Up that is cut short stops what it started.
 func TestInterrupted(t *testing.T) {
 	cfg := testConfig(t)

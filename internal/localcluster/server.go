@@ -33,6 +33,13 @@ func (e *ExitedError) Error() string {
 	return b.String()
 }
 
+// portTakenError says that a server wasn't started because another program has its port.
+type portTakenError struct{ server, address string }
+
+func (e *portTakenError) Error() string {
+	return fmt.Sprintf("%s needs %s, which another program listens on: end that one and try again", e.server, e.address)
+}
+
 // launch starts the server's process and saves its pid. The caller holds the lock.
 func (c *Cluster) launch(st *state, s *serverState) error {
 	program, err := findBinary(s.Role, c.cfg.BinDir)
@@ -41,7 +48,7 @@ func (c *Cluster) launch(st *state, s *serverState) error {
 	}
 	for _, addr := range []string{s.RPC, s.Web} {
 		if !portFree(addr) {
-			return fmt.Errorf("%s needs %s, which another program listens on: end that one and try again", s.Name, addr)
+			return &portTakenError{server: s.Name, address: addr}
 		}
 	}
 	logDir := filepath.Join(c.serverDir(s), logDirName)

@@ -211,8 +211,20 @@ func (u *upRun) startAll(ctx context.Context, role Role, fresh bool) error {
 	return nil
 }
 
+// start launches a server. One that has never been ready goes to other ports where it finds its own taken (I3).
 func (u *upRun) start(s *serverState) error {
-	if err := u.launch(u.st, s); err != nil {
+	err := u.launch(u.st, s)
+	for range 3 {
+		var taken *portTakenError
+		if s.UUID != "" || !errors.As(err, &taken) {
+			break
+		}
+		if s.RPC, s.Web, err = u.ports.choose(s.Role); err != nil {
+			return err
+		}
+		err = u.launch(u.st, s)
+	}
+	if err != nil {
 		return err
 	}
 	u.started = append(u.started, s)
