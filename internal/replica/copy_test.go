@@ -563,10 +563,15 @@ func TestCopyIsRefused(t *testing.T) {
 	}
 	for _, s := range []*server{src, dst} {
 		c := s.n.Replicas.copies
-		most := c.cfg.AtOnce
-		c.cfg.AtOnce = 0
+		atMost := func(n int) (before int) { // copies that were given up may be on their way out
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			before, c.cfg.AtOnce = c.cfg.AtOnce, n
+			return before
+		}
+		before := atMost(0)
 		require.Equal(t, status.TooBusy, status.CodeOf(receive(func(*nyalav1.StartTabletCopyRequest) {})))
-		c.cfg.AtOnce = most
+		atMost(before)
 	}
 	_, err := dst.n.Replicas.copies.receive(t.Context(), copyRequest(id, src, dst))
 	require.NoError(t, err)
