@@ -33,7 +33,7 @@ type Server struct {
 
 // beatSender is what a beater sends through.
 type beatSender interface {
-	SendBeat(to ident.ServerID, address string, stamp func() *nyalav1.Beat)
+	SendBeat(to ident.ServerID, address string, due time.Time, stamp func() *nyalav1.Beat)
 }
 
 // beatClock is what beats are about.
@@ -63,21 +63,25 @@ type beater struct {
 
 // run sends one beat to each other server per interval until ctx ends.
 func (b *beater) run(ctx context.Context) error {
-	t := time.NewTicker(b.interval)
+	due := time.Now()
+	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
-		b.beat()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-t.C:
 		}
+		b.beat(due)
+		// Those that have been missed aren't sent any more: the one that came so late stands for them.
+		due = due.Add(b.interval * (1 + time.Since(due)/b.interval))
+		t.Reset(time.Until(due))
 	}
 }
 
-func (b *beater) beat() {
+func (b *beater) beat(due time.Time) {
 	for _, s := range b.servers() {
-		b.sender.SendBeat(s.ID, s.Address, func() *nyalav1.Beat {
+		b.sender.SendBeat(s.ID, s.Address, due, func() *nyalav1.Beat {
 			beat := beatToProto(b.clock.Beat(s.ID))
 			b.host.StampBeat(s.ID, beat)
 			return beat

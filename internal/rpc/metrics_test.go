@@ -98,7 +98,7 @@ func TestMetricsLint(t *testing.T) {
 	defer a.close()
 	families, err := reg.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 28)
+	require.Len(t, families, 29)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	require.NoError(t, err)
 	for _, p := range problems {

@@ -12,7 +12,7 @@ import (
 
 // beat has a beat sent that is numbered as it leaves.
 func (n *node) beat(to *node, counter *atomic.Int64) {
-	n.transport.SendBeat(to.id, to.address, func() *nyalav1.Beat { return &nyalav1.Beat{Sent: counter.Add(1)} })
+	n.transport.SendBeat(to.id, to.address, time.Now(), func() *nyalav1.Beat { return &nyalav1.Beat{Sent: counter.Add(1)} })
 }
 
 // TestBeatsAlone shows that a beat needs no message to ride on: it has a connection made, from either side, and again after
@@ -98,6 +98,6 @@ func TestBeatsToNobody(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return low.peerStatus(highID).LastError != "" }, 10*time.Second, time.Millisecond)
 	require.Zero(t, n.Load())
-	low.transport.SendBeat(lowID, "", func() *nyalav1.Beat { t.Error("a beat to itself"); return nil })
+	low.transport.SendBeat(lowID, "", time.Now(), func() *nyalav1.Beat { t.Error("a beat to itself"); return nil })
 	require.Empty(t, low.rec.dropped)
 }

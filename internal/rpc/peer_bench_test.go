@@ -60,7 +60,7 @@ func controlDelay(b *testing.B, kind, load string) {
 	low := start(lowID, &arrivals{full: full})
 	send := func() {
 		if kind == "beat" {
-			low.transport.SendBeat(high.id, high.address, func() *nyalav1.Beat { return &nyalav1.Beat{Sent: 1} })
+			low.transport.SendBeat(high.id, high.address, time.Now(), func() *nyalav1.Beat { return &nyalav1.Beat{Sent: 1} })
 		} else {
 			low.send(high, Control, "heartbeat")
 		}

@@ -22,8 +22,8 @@ type link struct {
 
 	mu      sync.Mutex
 	queue   []*nyalav1.GroupMessage
-	queued  int                  // bytes in queue
-	beat    func() *nyalav1.Beat // the beat that waits, made as it leaves; nil: none
+	queued  int          // bytes in queue
+	beat    *pendingBeat // the one that waits; nil: none
 	spare   []*nyalav1.GroupMessage
 	session *session  // the stream in use; nil: none
 	wanted  time.Time // until then a lost connection is sought
@@ -92,10 +92,13 @@ func (l *link) wakeSender(s *session) {
 	}
 }
 
-// setBeat has a beat sent with the next batch, in the place of one that still waits.
-func (l *link) setBeat(stamp func() *nyalav1.Beat) {
+// setBeat has a beat sent with the next batch, in the place of one that still waits, as late as that would be.
+func (l *link) setBeat(due time.Time, stamp func() *nyalav1.Beat) {
 	l.mu.Lock()
-	l.beat = stamp
+	if l.beat != nil {
+		due = l.beat.due
+	}
+	l.beat = &pendingBeat{due, stamp}
 	l.wanted = time.Now().Add(l.p.t.cfg.Linger)
 	s := l.session
 	l.mu.Unlock()
@@ -104,7 +107,7 @@ func (l *link) setBeat(stamp func() *nyalav1.Beat) {
 
 // take returns the next batch for s: all that is queued, up to the batch limit, and the beat that waits. Neither when
 // nothing is queued or s is no longer the stream in use.
-func (l *link) take(s *session) (msgs []*nyalav1.GroupMessage, bytes int, beat func() *nyalav1.Beat) {
+func (l *link) take(s *session) (msgs []*nyalav1.GroupMessage, bytes int, beat *pendingBeat) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.session != s {

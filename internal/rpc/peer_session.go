@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"sync"
+	"time"
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 )
@@ -11,6 +12,7 @@ type session struct {
 	l    *link
 	wake chan struct{} // something is queued
 	done chan struct{} // closed by close
+	late beatDelay     // of the beats that come; under link.receiving
 
 	once sync.Once
 	err  error // why it ended; set before done is closed
@@ -52,7 +54,7 @@ func (s *session) write(send func(*nyalav1.PeerBatch) error) {
 		clock, fenced := t.cfg.Stamp()
 		b := &nyalav1.PeerBatch{Clock: uint64(clock), Fenced: fenced, Messages: msgs}
 		if beat != nil {
-			b.Beat = beat()
+			b.Beat = beat.make()
 		}
 		if err := send(b); err != nil {
 			t.drops.add(s.l.p.id, s.l.channel, dropStream, msgs)
@@ -99,6 +101,9 @@ func (s *session) deliver(b *nyalav1.PeerBatch) bool {
 	t := s.l.p.t
 	if beat := b.GetBeat(); beat != nil && s.l.channel == Control {
 		t.metrics.beatsReceived.Inc()
+		if late, ok := s.late.of(beat.GetDue(), time.Now()); ok {
+			t.metrics.beatDelay.Observe(late.Seconds())
+		}
 		t.handler.HearBeat(s.l.p.id, beat)
 	}
 	t.handler.Receive(s.l.p.id, b)

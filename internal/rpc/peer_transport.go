@@ -220,16 +220,17 @@ func (t *PeerTransport) Send(to ident.ServerID, address string, ch nyalav1.PeerC
 	p.link(ch).enqueue(msgs)
 }
 
-// SendBeat has a beat sent to a server, alone or with the messages that leave next on the control channel. stamp makes it
-// as it leaves, so that it says how things stand then. At most one waits per peer, and the latest one counts; one that finds
-// no connection is dropped, and sought is the connection all the same. stamp must not block.
-func (t *PeerTransport) SendBeat(to ident.ServerID, address string, stamp func() *nyalav1.Beat) {
+// SendBeat has a beat sent to a server that was due at a moment, alone or with the messages that leave next on the control
+// channel. stamp makes it as it leaves, so that it says how things stand then. At most one waits per peer: the latest one's stamp
+// counts, and the time at which the first of them was due. One that finds no connection is dropped, and sought is the connection
+// all the same. stamp must not block.
+func (t *PeerTransport) SendBeat(to ident.ServerID, address string, due time.Time, stamp func() *nyalav1.Beat) {
 	p := t.peer(to)
 	if p == nil {
 		return
 	}
 	p.learn(address)
-	p.link(Control).setBeat(stamp)
+	p.link(Control).setBeat(due, stamp)
 }
 
 // Incarnation returns the number that a peer gave itself at its last start, false if it was never heard.

@@ -230,6 +230,7 @@ type Beat struct {
 	Incarnation   uint64                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`                 // rises with each start of the sender; 0: the rest says nothing
 	QuietCount    uint64                 `protobuf:"varint,9,opt,name=quiet_count,json=quietCount,proto3" json:"quiet_count,omitempty"` // groups that the sender leads and keeps quiet with a follower on the receiver
 	QuietHash     uint64                 `protobuf:"fixed64,10,opt,name=quiet_hash,json=quietHash,proto3" json:"quiet_hash,omitempty"`  // sum over them
+	Due           int64                  `protobuf:"fixed64,11,opt,name=due,proto3" json:"due,omitempty"`                               // when it should have left, by the same clock as sent; 0: not said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -330,6 +331,13 @@ func (x *Beat) GetQuietCount() uint64 {
 func (x *Beat) GetQuietHash() uint64 {
 	if x != nil {
 		return x.QuietHash
+	}
+	return 0
+}
+
+func (x *Beat) GetDue() int64 {
+	if x != nil {
+		return x.Due
 	}
 	return 0
 }
@@ -2160,7 +2168,7 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"\x05clock\x18\x01 \x01(\x06R\x05clock\x12\x16\n" +
 	"\x06fenced\x18\x02 \x01(\bR\x06fenced\x122\n" +
 	"\bmessages\x18\x03 \x03(\v2\x16.nyala.v1.GroupMessageR\bmessages\x12\"\n" +
-	"\x04beat\x18\x04 \x01(\v2\x0e.nyala.v1.BeatR\x04beat\"\x8e\x02\n" +
+	"\x04beat\x18\x04 \x01(\v2\x0e.nyala.v1.BeatR\x04beat\"\xa0\x02\n" +
 	"\x04Beat\x12\x12\n" +
 	"\x04sent\x18\x01 \x01(\x10R\x04sent\x12\x12\n" +
 	"\x04wall\x18\x02 \x01(\x10R\x04wall\x12\x1b\n" +
@@ -2174,7 +2182,8 @@ const file_nyala_v1_peer_proto_rawDesc = "" +
 	"quietCount\x12\x1d\n" +
 	"\n" +
 	"quiet_hash\x18\n" +
-	" \x01(\x06R\tquietHash\"\xa7\b\n" +
+	" \x01(\x06R\tquietHash\x12\x10\n" +
+	"\x03due\x18\v \x01(\x10R\x03due\"\xa7\b\n" +
 	"\fGroupMessage\x12\x1b\n" +
 	"\ttablet_id\x18\x01 \x01(\fR\btabletId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
