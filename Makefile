@@ -22,7 +22,7 @@ PEERS_DIR ?=
 FLIGHTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-loadgen bench-puts bench-scan bench-idle bench-start trials sim soak demo clean
+.PHONY: help build test race lint fmt generate verify fuzz bench bench-acceptor bench-follower bench-failover bench-writers bench-loadgen bench-puts bench-scan bench-idle bench-start bench-beats trials sim soak demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ bench-scan: build ## perf table_scan of two million rows; Kudu's beside it with 
 
 bench-idle: build ## what TABLETS tablets cost that nobody reads or writes
 	$(GO) run ./bench/idle -tablets $(TABLETS) $(BENCHFLAGS)
+
+bench-beats: build ## how late beats and heartbeats are while the cores are full
+	$(GO) run ./bench/beats $(BENCHFLAGS)
 
 bench-start: build ## from the start of a server with 1,500 replicas until it is ready
 	$(GO) run ./bench/start $(BENCHFLAGS)

@@ -20,7 +20,7 @@ type slowSender struct {
 }
 
 func (s *slowSender) SendBeat(_ ident.ServerID, _ string, due time.Time, _ func() *nyalav1.Beat) {
-	time.Sleep(s.takes[len(s.due)])
+	<-time.After(s.takes[len(s.due)])
 	s.due = append(s.due, due.Sub(s.start))
 }
 
