@@ -193,7 +193,8 @@ func (a *alteration) meta(requestID []byte) (*nyalav1.CatalogTable, error) {
 	meta := proto.CloneOf(old)
 	meta.Name = a.name
 	kept := a.kept()
-	if a.columns.Changed() {
+	if a.columns.Changed() || a.name != old.GetName() {
+		// A name alone makes a version too: that is how it gets to the tablets.
 		s, err := a.columns.Schema()
 		if err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package master
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"testing"
 
@@ -143,6 +144,38 @@ func TestAlterColumns(t *testing.T) {
 	require.Equal(t, "key n v", columnText(d.GetSchema()))
 	require.EqualValues(t, 2, d.GetSchema().GetVersion())
 	require.EqualValues(t, 3, d.GetSchema().GetColumns()[2].GetId(), "a column id is never used again")
+}
+
+// TestRenameReachesTablets renames a table while one of its servers is down: the replicas know the new name on the others, on that
+// one when it is back, under another leading master, and after a restart.
+func TestRenameReachesTablets(t *testing.T) {
+	r := newRig(t, 3)
+	r.create(tableRequest("t", 2, 3))
+	r.ts[2].kill()
+	_, err := r.alter("t", renameTable("u"))
+	require.NoError(t, err)
+	named := func(s *server, name string) func() bool {
+		return func() bool {
+			statuses := s.n.Replicas.Statuses()
+			return len(statuses) == 2 && !slices.ContainsFunc(statuses, func(st *nyalav1.ReplicaStatus) bool { return st.GetTableName() != name })
+		}
+	}
+	r.awaitAltered("u")
+	for _, s := range r.ts[:2] {
+		r.until("the replicas know the new name", named(s, "u"))
+	}
+	r.master.kill()
+	r.master.start()
+	r.ts[2].start()
+	r.until("the replicas of the server that was down know it", named(r.ts[2], "u"))
+	_, err = r.alter("u", renameTable("w"), addColumn(&nyalav1.ColumnSchema{Name: "n", Type: nyalav1.DataType_DATA_TYPE_INT8, Nullable: true}))
+	require.NoError(t, err)
+	r.awaitAltered("w")
+	r.until("the leader's server knows the next one", named(r.ts[0], "w"))
+	r.ts[0].kill()
+	r.ts[0].start()
+	r.until("a server that was started again knows it", named(r.ts[0], "w"))
+	require.EqualValues(t, 2, r.describe("w").GetSchema().GetVersion())
 }
 
 // TestAlterResumes kills the master while tablets don't have the new schema yet: the next one gives it to them. Until then

@@ -108,7 +108,9 @@ func (m *Master) alterOn(ctx context.Context, ts *tserver, id ident.TabletID) er
 		m.catalog.mu.RUnlock()
 		return nil // no longer wanted
 	}
-	req := &nyalav1.AlterTabletRequest{DestServerId: string(ts.id), TabletId: string(id), Schema: ti.table.meta.GetSchema()}
+	req := &nyalav1.AlterTabletRequest{
+		DestServerId: string(ts.id), TabletId: string(id), Schema: ti.table.meta.GetSchema(), TableName: ti.table.meta.GetName(),
+	}
 	address := ti.replicaOn(ts.id).GetAddress()
 	m.catalog.mu.RUnlock()
 	version, err := m.calls.alter(ctx, m.servers.address(ts.id, address), req)

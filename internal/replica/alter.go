@@ -11,10 +11,10 @@ import (
 	"github.com/nyaladb/nyala/internal/wal"
 )
 
-// Alter gives the tablet a later version of its table's schema, through its log, and returns the version that it has then, here.
+// Alter gives the tablet a later version of its table's schema, and the table's name with it, through its log, and returns the version that it has then, here.
 // A version that is there already, or was overtaken by a later one, is no error. Only the leader takes it. An error leaves open
 // whether the entry stands in the log: said again it does no harm.
-func (r *Replica) Alter(ctx context.Context, s *nyalav1.Schema) (uint32, error) {
+func (r *Replica) Alter(ctx context.Context, s *nyalav1.Schema, tableName string) (uint32, error) {
 	t, err := r.Tablet()
 	if err != nil {
 		return 0, err
@@ -28,7 +28,7 @@ func (r *Replica) Alter(ctx context.Context, s *nyalav1.Schema) (uint32, error) 
 	if _, err := schema.FromProto(s); err != nil {
 		return 0, status.Wrap(status.CodeOf(err), err, "tablet %s: schema version %d", r.id, s.GetVersion())
 	}
-	payload, err := proto.Marshal(&nyalav1.AlterOp{Schema: s})
+	payload, err := proto.Marshal(&nyalav1.AlterOp{Schema: s, TableName: tableName})
 	if err != nil {
 		return 0, status.Wrap(status.InvalidArgument, err, "tablet %s: encode schema version %d", r.id, s.GetVersion())
 	}

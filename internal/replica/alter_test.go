@@ -35,7 +35,7 @@ func TestAlter(t *testing.T) {
 	go func() {
 		var err error
 		for _, s := range []*schema.Schema{v1, v2, v1, v2} {
-			version, aerr := leader.replica(id).Alter(t.Context(), s.ToProto())
+			version, aerr := leader.replica(id).Alter(t.Context(), s.ToProto(), "")
 			if err = errors.Join(err, aerr); aerr == nil && version < s.Version() {
 				err = errors.Join(err, fmt.Errorf("version %d after an alter to %d", version, s.Version()))
 			}
@@ -53,16 +53,16 @@ func TestAlter(t *testing.T) {
 		}
 	}
 	for _, f := range r.followers(id) {
-		_, err := f.replica(id).Alter(t.Context(), v2.ToProto())
+		_, err := f.replica(id).Alter(t.Context(), v2.ToProto(), "")
 		require.Equal(t, status.NotTheLeader, status.CodeOf(err))
 	}
 	bad := v2.ToProto()
 	bad.Version, bad.Columns[0].Name = 3, ""
-	_, err := leader.replica(id).Alter(t.Context(), bad)
+	_, err := leader.replica(id).Alter(t.Context(), bad, "")
 	require.Equal(t, status.InvalidSchema, status.CodeOf(err))
 	other, err := schema.New([]schema.Column{{ID: 9, Name: "k", Type: schema.Int8, Key: true}}, 3, 10)
 	require.NoError(t, err)
-	_, err = leader.replica(id).Alter(t.Context(), other.ToProto())
+	_, err = leader.replica(id).Alter(t.Context(), other.ToProto(), "")
 	require.Equal(t, status.InvalidSchema, status.CodeOf(err), "%v", err)
 
 	check := func() {

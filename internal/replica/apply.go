@@ -83,7 +83,7 @@ func storeOp(e *consensus.CommittedEntry) (tablet.Op, error) {
 		if err := proto.Unmarshal(e.Payload, alter); err != nil {
 			return op, fmt.Errorf("decode the schema change: %w", err)
 		}
-		op.Schema = alter.GetSchema()
+		op.Schema, op.TableName = alter.GetSchema(), alter.GetTableName()
 	case wal.KindNone, wal.KindNoop:
 	default:
 		return op, fmt.Errorf("entries of kind %d are unknown to this version", e.Kind)

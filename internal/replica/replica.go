@@ -313,6 +313,7 @@ func (r *Replica) Status() *nyalav1.ReplicaStatus {
 		_, ts = t.Applied()
 		s.AppliedTimestamp = uint64(ts)
 		s.SchemaVersion = t.Schema().Version()
+		s.TableName = t.TableName()
 	}
 	if st, ok := r.m.host.Status(r.id); ok {
 		s.Role = st.Role

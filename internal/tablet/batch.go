@@ -23,6 +23,8 @@ type Op struct {
 	Write  *nyalav1.WriteOp
 	Config *nyalav1.RaftConfig
 	Schema *nyalav1.Schema // a new version of the table's schema
+	// TableName goes with a Schema: the table's name from that version on; empty: as it was.
+	TableName string
 }
 
 // Result is what became of an Op. It is the same on every replica.
@@ -146,7 +148,7 @@ func (b *Batch) apply(p *pending, op Op) (Result, error) {
 	return Result{Timestamp: op.Timestamp}, nil
 }
 
-// applySchema adds a version of the schema, a later one than all before; versions in between may never have come here. Entries
+// applySchema adds a version of the schema, and the table's name with it, a later one than all before; versions in between may never have come here. Entries
 // in older versions stay readable. One that is there already is no error: a master that didn't hear says it again.
 func (b *Batch) applySchema(p *pending, op Op) (Result, error) {
 	res := Result{Timestamp: op.Timestamp}
@@ -171,7 +173,15 @@ func (b *Batch) applySchema(p *pending, op Op) (Result, error) {
 	}
 	schemas := maps.Clone(p.meta.schemas)
 	schemas[sc.Version()] = sc
-	p.meta = newTabletMeta(p.meta.config, schemas)
+	meta := newTabletMeta(p.meta.record, p.meta.config, schemas)
+	if name := op.TableName; name != "" && name != meta.record.GetTableName() {
+		meta.record = proto.CloneOf(meta.record)
+		meta.record.TableName = name
+		if err := b.putMessage(p.t.number, kindReplica, meta.record); err != nil {
+			return Result{}, err
+		}
+	}
+	p.meta = meta
 	return res, nil
 }
 

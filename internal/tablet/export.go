@@ -21,6 +21,7 @@ type Export struct {
 	t      *Tablet
 	snap   *pebble.Snapshot
 	state  stateRecord
+	record *nyalav1.ReplicaRecord
 	config *nyalav1.RaftConfig
 	upper  []byte
 	next   []byte // the store key to go on from
@@ -58,6 +59,13 @@ func (e *Export) begin() error {
 	if err := decodeMessage(v, "config", e.config); err != nil {
 		return err
 	}
+	if v, err = e.get(appendRecordKey(nil, n, kindReplica)); err != nil {
+		return err
+	}
+	e.record = new(nyalav1.ReplicaRecord)
+	if err := decodeMessage(v, "replica", e.record); err != nil {
+		return err
+	}
 	e.next = appendRecordKey(nil, n, kindSchema)
 	_, e.upper = numberBounds(n)
 	return e.gone()
@@ -89,7 +97,7 @@ func (e *Export) Config() *nyalav1.RaftConfig { return e.config }
 
 // Record is what the tablet was created from, as the replica with the given id at this moment would be.
 func (e *Export) Record(id ident.ReplicaID) *nyalav1.ReplicaRecord {
-	rec := proto.CloneOf(e.t.record)
+	rec := proto.CloneOf(e.record)
 	rec.ReplicaId, rec.Config = uint64(id), e.config
 	return rec
 }

@@ -35,7 +35,7 @@ func (s *Store) load(n ident.LocalNumber) (*Tablet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tablet %s: %w", rec.GetTabletId(), err)
 	}
-	meta := newTabletMeta(config, schemas)
+	meta := newTabletMeta(rec, config, schemas)
 	t, err := newTablet(s, n, rec, meta.current)
 	if err != nil {
 		return nil, err

@@ -117,7 +117,7 @@ func (s *Store) Create(n ident.LocalNumber, rec *nyalav1.ReplicaRecord) (*Tablet
 	if err != nil {
 		return nil, err
 	}
-	t.meta.Store(newTabletMeta(rec.GetConfig(), map[uint32]*schema.Schema{sc.Version(): sc}))
+	t.meta.Store(newTabletMeta(rec, rec.GetConfig(), map[uint32]*schema.Schema{sc.Version(): sc}))
 	t.state.Store(&stateRecord{})
 
 	s.mu.Lock()

@@ -42,6 +42,8 @@ type Tablet struct {
 
 // tabletMeta is what changes seldom. It is immutable; changes make a new one.
 type tabletMeta struct {
+	// record is what the replica was created from, with the name that the table has by now.
+	record  *nyalav1.ReplicaRecord
 	config  *nyalav1.RaftConfig
 	current *schema.Schema
 	// schemas holds all versions, current included; plans maps operations in each to current.
@@ -49,8 +51,8 @@ type tabletMeta struct {
 	plans   map[uint32]*writePlan
 }
 
-func newTabletMeta(config *nyalav1.RaftConfig, schemas map[uint32]*schema.Schema) *tabletMeta {
-	m := &tabletMeta{config: config, schemas: schemas, plans: make(map[uint32]*writePlan, len(schemas))}
+func newTabletMeta(record *nyalav1.ReplicaRecord, config *nyalav1.RaftConfig, schemas map[uint32]*schema.Schema) *tabletMeta {
+	m := &tabletMeta{record: record, config: config, schemas: schemas, plans: make(map[uint32]*writePlan, len(schemas))}
 	for _, s := range schemas {
 		if m.current == nil || s.Version() > m.current.Version() {
 			m.current = s
@@ -86,14 +88,14 @@ func (t *Tablet) TabletID() ident.TabletID { return ident.TabletID(t.record.GetT
 // TableID is the id of the tablet's table.
 func (t *Tablet) TableID() ident.TableID { return ident.TableID(t.record.GetTableId()) }
 
-// TableName is the name of the tablet's table when the replica was created.
-func (t *Tablet) TableName() string { return t.record.GetTableName() }
+// TableName is the name of the tablet's table, as the last applied change of its schema had it.
+func (t *Tablet) TableName() string { return t.meta.Load().record.GetTableName() }
 
 // ReplicaID is the replica's id within its tablet.
 func (t *Tablet) ReplicaID() ident.ReplicaID { return ident.ReplicaID(t.record.GetReplicaId()) }
 
-// Record is what the replica was created from. It isn't to be changed.
-func (t *Tablet) Record() *nyalav1.ReplicaRecord { return t.record }
+// Record is what the replica was created from, with the name that its table has by now. It isn't to be changed.
+func (t *Tablet) Record() *nyalav1.ReplicaRecord { return t.meta.Load().record }
 
 // Schema is the latest schema that was applied.
 func (t *Tablet) Schema() *schema.Schema { return t.meta.Load().current }

@@ -72,7 +72,7 @@ func (v *AdminService) DeleteTablet(ctx context.Context, req *nyalav1.DeleteTabl
 	return &nyalav1.DeleteTabletResponse{}, nil
 }
 
-// AlterTablet gives a tablet a later version of its table's schema and returns once it is in force here, on the leader.
+// AlterTablet gives a tablet a later version of its table's schema, and the table's name, and returns once it is in force here, on the leader.
 func (v *AdminService) AlterTablet(ctx context.Context, req *nyalav1.AlterTabletRequest) (*nyalav1.AlterTabletResponse, error) {
 	if err := v.forUs(req.GetDestServerId()); err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func (v *AdminService) AlterTablet(ctx context.Context, req *nyalav1.AlterTablet
 	if err != nil {
 		return nil, err
 	}
-	version, err := r.Alter(ctx, req.GetSchema())
+	version, err := r.Alter(ctx, req.GetSchema(), req.GetTableName())
 	if err != nil {
 		return nil, err
 	}

@@ -153,6 +153,7 @@ func (x *WriteOp) GetRememberClientsUsec() uint64 {
 type AlterOp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Schema        *Schema                `protobuf:"bytes,1,opt,name=schema,proto3" json:"schema,omitempty"`
+	TableName     string                 `protobuf:"bytes,2,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"` // of the table from then on; empty: as it was
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +193,13 @@ func (x *AlterOp) GetSchema() *Schema {
 		return x.Schema
 	}
 	return nil
+}
+
+func (x *AlterOp) GetTableName() string {
+	if x != nil {
+		return x.TableName
+	}
+	return ""
 }
 
 // StoredRequestId is a RequestId as the log holds it.
@@ -261,7 +269,7 @@ type ReplicaRecord struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	TabletId        string                 `protobuf:"bytes,1,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
 	TableId         string                 `protobuf:"bytes,2,opt,name=table_id,json=tableId,proto3" json:"table_id,omitempty"`
-	TableName       string                 `protobuf:"bytes,3,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"`
+	TableName       string                 `protobuf:"bytes,3,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"` // in the WAL: when the replica was made; in the store: after the entries that were applied
 	Schema          *Schema                `protobuf:"bytes,4,opt,name=schema,proto3" json:"schema,omitempty"`
 	PartitionSchema *PartitionSchema       `protobuf:"bytes,5,opt,name=partition_schema,json=partitionSchema,proto3" json:"partition_schema,omitempty"`
 	Partition       *Partition             `protobuf:"bytes,6,opt,name=partition,proto3" json:"partition,omitempty"`
@@ -699,9 +707,11 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x03 \x01(\v2\x19.nyala.v1.StoredRequestIdR\trequestId\x126\n" +
 	"\x17remember_responses_usec\x18\x04 \x01(\x04R\x15rememberResponsesUsec\x122\n" +
-	"\x15remember_clients_usec\x18\x05 \x01(\x04R\x13rememberClientsUsec\"3\n" +
+	"\x15remember_clients_usec\x18\x05 \x01(\x04R\x13rememberClientsUsec\"R\n" +
 	"\aAlterOp\x12(\n" +
-	"\x06schema\x18\x01 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\"|\n" +
+	"\x06schema\x18\x01 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12\x1d\n" +
+	"\n" +
+	"table_name\x18\x02 \x01(\tR\ttableName\"|\n" +
 	"\x0fStoredRequestId\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\fR\bclientId\x12\x15\n" +
 	"\x06seq_no\x18\x02 \x01(\x04R\x05seqNo\x125\n" +

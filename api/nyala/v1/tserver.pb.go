@@ -1106,12 +1106,13 @@ func (*DeleteTabletResponse) Descriptor() ([]byte, []int) {
 	return file_nyala_v1_tserver_proto_rawDescGZIP(), []int{14}
 }
 
-// AlterTabletRequest gives a tablet a later version of its table's schema. Only its leader takes it.
+// AlterTabletRequest gives a tablet a later version of its table's schema, and the table's name with it. Only its leader takes it.
 type AlterTabletRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DestServerId  string                 `protobuf:"bytes,1,opt,name=dest_server_id,json=destServerId,proto3" json:"dest_server_id,omitempty"`
 	TabletId      string                 `protobuf:"bytes,2,opt,name=tablet_id,json=tabletId,proto3" json:"tablet_id,omitempty"`
 	Schema        *Schema                `protobuf:"bytes,3,opt,name=schema,proto3" json:"schema,omitempty"`
+	TableName     string                 `protobuf:"bytes,4,opt,name=table_name,json=tableName,proto3" json:"table_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1165,6 +1166,13 @@ func (x *AlterTabletRequest) GetSchema() *Schema {
 		return x.Schema
 	}
 	return nil
+}
+
+func (x *AlterTabletRequest) GetTableName() string {
+	if x != nil {
+		return x.TableName
+	}
+	return ""
 }
 
 type AlterTabletResponse struct {
@@ -2069,11 +2077,13 @@ const file_nyala_v1_tserver_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x04 \x01(\x04R\treplicaId\"\x16\n" +
-	"\x14DeleteTabletResponse\"\x81\x01\n" +
+	"\x14DeleteTabletResponse\"\xa0\x01\n" +
 	"\x12AlterTabletRequest\x12$\n" +
 	"\x0edest_server_id\x18\x01 \x01(\tR\fdestServerId\x12\x1b\n" +
 	"\ttablet_id\x18\x02 \x01(\tR\btabletId\x12(\n" +
-	"\x06schema\x18\x03 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\"<\n" +
+	"\x06schema\x18\x03 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12\x1d\n" +
+	"\n" +
+	"table_name\x18\x04 \x01(\tR\ttableName\"<\n" +
 	"\x13AlterTabletResponse\x12%\n" +
 	"\x0eschema_version\x18\x01 \x01(\rR\rschemaVersion\"\xc8\x05\n" +
 	"\rReplicaStatus\x12\x1b\n" +
