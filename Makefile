@@ -33,10 +33,10 @@ build: ## nyala, nyala-master and nyala-tserver into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-master ./cmd/master
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/nyala-tserver ./cmd/tserver
 
-test: build ## all tests, with the race detector and the costly invariants on; then short simulations, and the mistakes planted in consensus
+test: build ## all tests, with the race detector and the costly invariants on; then short simulations, and the planted mistakes
 	( NYALA_BIN=$(CURDIR)/$(BIN) $(GO) test -race -tags invariants -json -timeout 12m ./...; \
 	  $(GO) test -json -run '^TestSim$$' ./internal/consensus -args -sim.from=301 -sim.seeds=2500 -sim.steps=500; \
-	  $(GO) test -tags planted -json -run Planted ./internal/consensus ) | $(GO) run ./test/report
+	  $(GO) test -tags planted -json -run Planted ./internal/consensus ./internal/tablet ) | $(GO) run ./test/report
 
 race: ## the tests under the race detector, ten times each, without the end-to-end ones
 	$(GO) test -race -tags invariants -count=10 $$($(GO) list ./... | grep -v /test/)

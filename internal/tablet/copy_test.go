@@ -24,6 +24,7 @@ func (m *machine) copy(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer e.Close() // where the test fails: the store can't be closed before
 	at := len(model.log)
 	if i, _ := e.Applied(); int(i) != at {
 		t.Fatalf("the export is at %d, the tablet at %d", i, at)
@@ -33,6 +34,7 @@ func (m *machine) copy(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer im.Abort()
 	if rapid.Bool().Draw(t, "no time") {
 		e.looks = 1
 	}

@@ -40,7 +40,7 @@ type cursor struct {
 	skipped  int
 	seekKey  []byte
 
-	versionsPerLook int
+	versionsPerLook, tooNewBeforeSeek int
 }
 
 // How often a step looks at the clock: after this many versions, where long ones count more.
@@ -49,13 +49,15 @@ const (
 	bytesPerVersion        = 1 << 10
 )
 
-// tooNewBeforeSeek is how many versions above the snapshot are passed over one by one before the rest is jumped over.
-const tooNewBeforeSeek = 8
+// defaultTooNewBeforeSeek is how many versions above the snapshot are passed over one by one before the rest is jumped over.
+const defaultTooNewBeforeSeek = 8
 
 // newCursor returns a cursor over the rows with start <= key < stop (empty: unbounded) and, where after isn't nil, key > after.
 // want are positions of the schema.
 func newCursor(t *Tablet, sc *schema.Schema, snapshot hybridtime.Timestamp, want []int, start, stop, after []byte) *cursor {
-	c := &cursor{t: t, schema: sc, snapshot: snapshot, versionsPerLook: defaultVersionsPerLook}
+	c := &cursor{
+		t: t, schema: sc, snapshot: snapshot, versionsPerLook: defaultVersionsPerLook, tooNewBeforeSeek: defaultTooNewBeforeSeek,
+	}
 	c.lower, c.upper = rowBounds(t.number)
 	c.lower = appendRowPrefix(c.lower[:0], t.number, start)
 	if len(stop) > 0 {
@@ -206,7 +208,7 @@ func (c *cursor) advance(it *pebble.Iterator) bool {
 		return !c.sameRow(it.Key()) || it.NextPrefix()
 	}
 	if c.lastSeen >= c.snapshot {
-		if c.skipped++; c.skipped > tooNewBeforeSeek {
+		if c.skipped++; c.skipped > c.tooNewBeforeSeek {
 			c.seekKey = appendTimestamp(append(c.seekKey[:0], c.row...), c.snapshot-1)
 			return it.SeekGE(c.seekKey)
 		}

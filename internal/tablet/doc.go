@@ -48,6 +48,7 @@
 // # Tests
 //
 // A random test drives the store and a naive model in memory with the same entries, over several tablets, with flushes and
-// crashes (Pebble's crashable file system) and copies under other numbers, and compares every result and every snapshot. The request table has a model of its
-// own. Each decoder has a fuzz target.
+// crashes (Pebble's crashable file system) and copies under other numbers, and compares every result and every snapshot. A table
+// of mistakes shows what it finds: each is planted, one at a time, in a copy of the sources, and must be found (go test -tags
+// planted -run Planted). The request table has a model of its own. Each decoder has a fuzz target.
 package tablet

@@ -24,13 +24,14 @@ func drawEntry(t *rapid.T, m *modelTablet) modelEntry {
 		e.op.Timestamp = 0
 	case 1:
 		e.op.Config = &nyalav1.RaftConfig{OpidIndex: uint64(index)}
-	case 2:
-		if len(m.schemas) < 6 {
+	case 2, 3:
+		if len(m.schemas) < 8 {
 			e.op.Schema = drawNextSchema(t, m.schema).ToProto()
+			e.op.TableName = rapid.SampledFrom([]string{"", "t", "u"}).Draw(t, "table name")
 		}
-	case 3:
+	case 4:
 		if rapid.Bool().Draw(t, "say it again") {
-			e.op.Schema = m.schema.ToProto()
+			e.op.Schema, e.op.TableName = m.schema.ToProto(), "another"
 		}
 	default:
 		drawWrite(t, m, &e)
@@ -94,7 +95,10 @@ func defaultOf(t *rapid.T, c schema.Column) []byte {
 func drawNextSchema(t *rapid.T, s *schema.Schema) *schema.Schema {
 	a := s.Alter()
 	for range rapid.IntRange(1, 3).Draw(t, "steps") {
-		name := s.Column(rapid.IntRange(0, s.NumColumns()-1).Draw(t, "altered")).Name
+		name := s.Column(s.NumColumns() - 1).Name // often one that was added
+		if rapid.Bool().Draw(t, "any column") {
+			name = s.Column(rapid.IntRange(0, s.NumColumns()-1).Draw(t, "altered")).Name
+		}
 		switch rapid.IntRange(0, 5).Draw(t, "step") {
 		case 0, 1:
 			c := drawColumn(t, fmt.Sprintf("n%d", rapid.IntRange(0, 3).Draw(t, "new")), false)
@@ -130,7 +134,7 @@ func drawWrite(t *rapid.T, m *modelTablet, e *modelEntry) {
 	}
 	enc := schema.NewOpsEncoder(from)
 	e.rows = []modelOp{}
-	for range rapid.IntRange(0, 8).Draw(t, "rows") {
+	for range rapid.SampledFrom([]int{0, 1, 2, 4, 8, 24}).Draw(t, "rows") {
 		op := drawRow(t, from)
 		values := make([]schema.Value, from.NumColumns())
 		set := schema.NewBitmap(from.NumColumns())
@@ -214,9 +218,9 @@ func drawValue(t *rapid.T, c *schema.Column) schema.Value {
 	}
 }
 
-// floatEdges fit into both types.
+// floatEdges fit into both types. Both zeros come often: they are equal and not the same.
 var floatEdges = []float64{
-	math.Inf(-1), -math.MaxFloat32, -0.5, math.Copysign(0, -1), 0, math.SmallestNonzeroFloat32, 1.5, math.MaxFloat32, math.Inf(1), math.NaN(),
+	math.Inf(-1), -math.MaxFloat32, -0.5, math.Copysign(0, -1), 0, math.Copysign(0, -1), 0, math.SmallestNonzeroFloat32, 1.5, math.MaxFloat32, math.Inf(1), math.NaN(),
 }
 
 // edges128 are the value bytes of 128-bit numbers: the least, -1, 0, 1, the greatest.
@@ -269,4 +273,22 @@ func drawPredicate(t *rapid.T, s *schema.Schema, rows []modelRow, column int, op
 		t.Fatal(err)
 	}
 	return b, m
+}
+
+// drawSnapshot draws one at a version of a row, just above it, or anywhere.
+func drawSnapshot(t *rapid.T, m *modelTablet) hybridtime.Timestamp {
+	if len(m.rows) > 0 && rapid.Bool().Draw(t, "at a version") {
+		versions := m.rows[rapid.SampledFrom(slices.Sorted(maps.Keys(m.rows))).Draw(t, "key")]
+		return rapid.SampledFrom(versions).Draw(t, "version").ts + hybridtime.Timestamp(rapid.IntRange(0, 1).Draw(t, "above"))
+	}
+	return hybridtime.Timestamp(rapid.IntRange(0, 10*len(m.log)+11).Draw(t, "snapshot"))
+}
+
+// drawBound draws an encoded key for one of a scan's bounds; often none.
+func drawBound(t *rapid.T, s *schema.Schema, name string) []byte {
+	if rapid.IntRange(0, 2).Draw(t, name+"?") > 0 {
+		return nil
+	}
+	op := drawRow(t, s)
+	return s.EncodeKey(nil, s.CellsOf(append(op.key, make([]schema.Value, s.NumColumns())...)))
 }

@@ -28,6 +28,7 @@ type modelTablet struct {
 	rows    map[string][]modelVersion
 	clients map[string]*modelClient
 	config  uint64
+	name    string // of the table
 }
 
 // modelEntry is a log entry and what it was answered when it was first applied.
@@ -57,7 +58,7 @@ type modelClient struct {
 
 func newModelTablet(s *schema.Schema) *modelTablet {
 	return &modelTablet{
-		schema: s, schemas: map[uint32]*schema.Schema{s.Version(): s},
+		name: "t", schema: s, schemas: map[uint32]*schema.Schema{s.Version(): s},
 		rows: map[string][]modelVersion{}, clients: map[string]*modelClient{},
 	}
 }
@@ -89,6 +90,9 @@ func (m *modelTablet) apply(e *modelEntry) (text string, duplicate bool) {
 	case op.Schema != nil:
 		s, err := schema.FromProto(op.Schema)
 		invariant.Check(err == nil, "%v", err)
+		if s.Version() > m.schema.Version() && op.TableName != "" {
+			m.name = op.TableName
+		}
 		m.schemas[s.Version()], m.schema = s, s
 	case op.Write != nil:
 		return m.applyWrite(e)
