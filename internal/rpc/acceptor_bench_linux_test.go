@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math"
@@ -18,7 +17,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -154,7 +152,6 @@ func BenchmarkAcceptRatio(b *testing.B) {
 			defer d.mux.stop()
 			defer d.close()
 			diag := openSockDiag(b, d.to)
-			defer diag.close()
 			s, a := d.sockets[0], d.sockets[0].acceptors[0]
 			defer debug.SetGCPercent(debug.SetGCPercent(-1)) // between slices instead
 			n := uint64(0)
@@ -216,7 +213,6 @@ func BenchmarkQueueSample(b *testing.B) {
 	defer d.close()
 	a := d.sockets[0].acceptors[0]
 	diag := openSockDiag(b, d.to)
-	defer diag.close()
 	for name, look := range map[string]func() (acceptQueue, error){"tcp_info": a.sample, "any_goroutine": d.sockets[0].queue, "sockdiag": diag.queue} {
 		b.Run("how="+name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -447,51 +443,4 @@ func portOf(b *testing.B, address string) (port int) {
 		b.Fatal(err)
 	}
 	return port
-}
-
-// sockDiag asks for the state of a listening socket as Kudu does: over a netlink socket, by the socket's address.
-type sockDiag struct {
-	fd      int
-	request [unix.SizeofNlMsghdr + 56]byte
-	answer  [4096]byte
-}
-
-func openSockDiag(b *testing.B, of *unix.SockaddrInet4) *sockDiag {
-	b.Helper()
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_INET_DIAG)
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := &sockDiag{fd: fd}
-	head := (*unix.NlMsghdr)(unsafe.Pointer(&d.request[0]))
-	const sockDiagByFamily = 20
-	head.Len, head.Type, head.Flags, head.Seq = uint32(len(d.request)), sockDiagByFamily, unix.NLM_F_REQUEST, 1
-	r := d.request[unix.SizeofNlMsghdr:] // struct inet_diag_req_v2
-	r[0], r[1] = unix.AF_INET, unix.IPPROTO_TCP
-	const listen = 10
-	binary.NativeEndian.PutUint32(r[4:], 1<<listen)
-	binary.BigEndian.PutUint16(r[8:], uint16(of.Port))
-	copy(r[12:], of.Addr[:])
-	for i := 48; i < 56; i++ { // no cookie
-		r[i] = 0xff
-	}
-	return d
-}
-
-func (d *sockDiag) close() { unix.Close(d.fd) }
-
-func (d *sockDiag) queue() (acceptQueue, error) {
-	if err := unix.Sendto(d.fd, d.request[:], 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return acceptQueue{}, err
-	}
-	n, _, err := unix.Recvfrom(d.fd, d.answer[:], 0)
-	if err != nil {
-		return acceptQueue{}, err
-	}
-	// struct inet_diag_msg: the queue's size and limit stand after family, state, timer, retransmits, id and expiry.
-	const rqueue = unix.SizeofNlMsghdr + 4 + 48 + 4
-	if n < rqueue+8 {
-		return acceptQueue{}, fmt.Errorf("sock_diag: an answer of %d bytes", n)
-	}
-	return acceptQueue{waiting: binary.NativeEndian.Uint32(d.answer[rqueue:]), limit: binary.NativeEndian.Uint32(d.answer[rqueue+4:])}, nil
 }
