@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/internal/consensus"
 	"github.com/nyaladb/nyala/internal/daemon/buildinfo"
 	"github.com/nyaladb/nyala/internal/fs"
@@ -161,13 +163,17 @@ const maxReplicasShown = 1000
 func replicaSection(n *replica.Node) Section {
 	return Section{Title: "Replicas", Order: 2, Table: func(context.Context) (Table, error) {
 		t := Table{Header: []string{"table", "tablet", "state", "role", "term", "committed", "applied", "error"}}
-		for i, s := range n.Replicas.Statuses() {
+		all := n.Replicas.Statuses()
+		slices.SortStableFunc(all, func(a, b *nyalav1.ReplicaStatus) int { return cmp.Compare(a.GetTableName(), b.GetTableName()) })
+		for i, s := range all {
 			if i == maxReplicasShown {
 				t.Rows = append(t.Rows, TextRow("…", "more than are shown here", "", "", "", "", "", ""))
 				break
 			}
-			t.Rows = append(t.Rows, TextRow(s.GetTableName(), s.GetTabletId(), replica.StateName(s.GetState()), replica.RoleName(s.GetRole()),
-				fmt.Sprint(s.GetTerm()), fmt.Sprint(s.GetCommitIndex()), fmt.Sprint(s.GetAppliedIndex()), s.GetError()))
+			row := TextRow(s.GetTableName(), s.GetTabletId(), replica.StateName(s.GetState()), replica.RoleName(s.GetRole()),
+				fmt.Sprint(s.GetTerm()), fmt.Sprint(s.GetCommitIndex()), fmt.Sprint(s.GetAppliedIndex()), s.GetError())
+			row[1].Link = "/metrics?ids=" + s.GetTabletId()
+			t.Rows = append(t.Rows, row)
 		}
 		return t, nil
 	}}

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/daemon/buildinfo"
@@ -71,6 +72,35 @@ type pageSection struct {
 	Error string `json:"error,omitempty"`
 }
 
+// Columns are the headings of the table, and whether numbers alone stand under them, which are set flush right.
+func (s pageSection) Columns() []pageColumn {
+	out := make([]pageColumn, len(s.Table.Header))
+	for i, title := range s.Table.Header {
+		out[i] = pageColumn{Title: title, Number: isNumber(s.Table.Rows, i)}
+	}
+	return out
+}
+
+type pageColumn struct {
+	Title  string
+	Number bool
+}
+
+// isNumber says whether a column holds numbers alone, but for empty cells. An id of digits is longer than any number.
+func isNumber(rows [][]Cell, column int) bool {
+	some := false
+	for _, r := range rows {
+		if r[column].Text == "" {
+			continue
+		}
+		if _, err := strconv.ParseUint(r[column].Text, 10, 64); err != nil || len(r[column].Text) > len("18446744073709551615") {
+			return false
+		}
+		some = true
+	}
+	return some
+}
+
 func (w *Web) serveIndex(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	sections, links := slices.Clone(w.sections), slices.Clone(w.links)
@@ -94,10 +124,10 @@ func (w *Web) serveIndex(rw http.ResponseWriter, r *http.Request) {
 func (w *Web) facts() Table {
 	b := buildinfo.Get()
 	return Table{Rows: [][]Cell{
-		TextRow("Version", b.Version),
-		TextRow("Build", b.Commit+", "+b.Go+", "+b.Platform),
-		TextRow("Started", w.start.UTC().Format(time.RFC3339)),
-		TextRow("Up for", time.Since(w.start).Round(time.Second).String()),
+		TextRow("version", b.Version),
+		TextRow("build", b.Commit+", "+b.Go+", "+b.Platform),
+		TextRow("started", w.start.UTC().Format(time.RFC3339)),
+		TextRow("up for", time.Since(w.start).Round(time.Second).String()),
 	}}
 }
 
@@ -147,7 +177,9 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #8884; overflow-wrap: break-word; }
 h1 a { color: inherit; text-decoration: none; }
-th { font-weight: 600; } td.name { white-space: nowrap; }
+th { font-weight: 600; } td.name, td.fact, td.page { white-space: nowrap; } td.fact, td.page { width: 14rem; }
+td.value { min-width: 5rem; max-width: 24rem; overflow-wrap: anywhere; }
+th::first-letter, td.fact::first-letter { text-transform: uppercase; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .quiet { opacity: .7; } .error { color: #c22; } .set { font-weight: 600; }
 </style>
@@ -166,23 +198,23 @@ var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
 <table>
 <tbody>
 {{- range .Links}}
-<tr><td class="name"><a href="{{.Path}}">{{.Path}}</a></td><td>{{.Text}}</td></tr>
+<tr><td class="page"><a href="{{.Path}}">{{.Path}}</a></td><td>{{.Text}}</td></tr>
 {{- end}}
 </tbody>
 </table>
-{{- range .Sections}}
+{{- range .Sections}}{{$columns := .Columns}}
 <h2>{{.Title}}</h2>
 {{- if .Error}}
 <p class="error">{{.Error}}</p>
 {{- end}}
 {{- if .Table.Rows}}
 <table>
-{{- if .Table.Header}}
-<thead><tr>{{range .Table.Header}}<th>{{.}}</th>{{end}}</tr></thead>
+{{- if $columns}}
+<thead><tr>{{range $columns}}<th{{if .Number}} class="number"{{end}}>{{.Title}}</th>{{end}}</tr></thead>
 {{- end}}
 <tbody>
 {{- range .Table.Rows}}
-<tr>{{range .}}<td>{{if .Link}}<a href="{{.Link}}">{{.Text}}</a>{{else}}{{.Text}}{{end}}</td>{{end}}</tr>
+<tr>{{range $i, $cell := .}}<td{{if not $columns}}{{if eq $i 0}} class="fact"{{end}}{{else if (index $columns $i).Number}} class="number"{{end}}>{{if .Link}}<a href="{{.Link}}">{{.Text}}</a>{{else}}{{.Text}}{{end}}</td>{{end}}</tr>
 {{- end}}
 </tbody>
 </table>
@@ -201,7 +233,7 @@ var varzTemplate = template.Must(template.New("varz").Parse(pageHead + `
 <thead><tr><th>Flag</th><th>Value</th><th>From</th><th>Default</th><th>Tags</th><th>What it is</th></tr></thead>
 <tbody>
 {{- range .Flags}}
-<tr><td class="name">--{{.Name}}</td><td{{if ne .Source "default"}} class="set"{{end}}>{{.Value}}</td><td>{{.Source}}</td><td>{{.Default}}</td><td>{{range .Tags}}{{.}} {{end}}</td><td>{{.Help}}{{if .Accepted}} <span class="quiet">({{.Accepted}})</span>{{end}}</td></tr>
+<tr><td class="name">--{{.Name}}</td><td class="value{{if ne .Source "default"}} set{{end}}">{{.Value}}</td><td class="name">{{.Source}}</td><td class="value">{{.Default}}</td><td>{{range .Tags}}{{.}} {{end}}</td><td>{{.Help}}{{if .Accepted}} <span class="quiet">({{.Accepted}})</span>{{end}}</td></tr>
 {{- end}}
 </tbody>
 </table>

@@ -81,14 +81,23 @@ func rpczMethods(calls []rpc.MethodCalls, now time.Time) []rpczMethod {
 	return out
 }
 
-var rpczTemplate = template.Must(template.New("rpcz").Parse(pageHead + `
+// durationText is a duration for people: to 10 µs below a second, to 10 ms above.
+func durationText(ms float64) string {
+	d := time.Duration(ms * float64(time.Millisecond))
+	if d < time.Second {
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
+
+var rpczTemplate = template.Must(template.New("rpcz").Funcs(template.FuncMap{"duration": durationText}).Parse(pageHead + `
 <h2>Under way</h2>
 {{- if .UnderWay}}
 <table>
-<thead><tr><th>Method</th><th>From</th><th>State</th><th class="number">For, ms</th><th class="number">Given up in, ms</th></tr></thead>
+<thead><tr><th>Method</th><th>From</th><th>State</th><th class="number">For</th><th class="number">Given up in</th></tr></thead>
 <tbody>
 {{- range $m := .Methods}}{{range .UnderWay}}
-<tr><td>{{$m.Method}}{{if $m.Stream}} <span class="quiet">(stream)</span>{{end}}</td><td>{{.From}}</td><td>{{.State}}</td><td class="number">{{.ForMs}}</td><td class="number">{{if .ExpiresMs}}{{.ExpiresMs}}{{else}}<span class="quiet">never</span>{{end}}</td></tr>
+<tr><td>{{$m.Method}}{{if $m.Stream}} <span class="quiet">(stream)</span>{{end}}</td><td>{{.From}}</td><td>{{.State}}</td><td class="number">{{duration .ForMs}}</td><td class="number">{{if .ExpiresMs}}{{duration .ExpiresMs}}{{else}}<span class="quiet">never</span>{{end}}</td></tr>
 {{- end}}{{end}}
 </tbody>
 </table>

@@ -147,7 +147,7 @@ func TestVarz(t *testing.T) {
 	code, body, h := get(t, w, "/varz")
 	require.Equal(t, http.StatusOK, code)
 	require.Contains(t, h.Get("Content-Type"), "text/html")
-	require.Contains(t, body, `--webserver_port</td><td class="set">17</td><td>command line</td><td>8050</td>`)
+	require.Contains(t, body, `--webserver_port</td><td class="value set">17</td><td class="name">command line</td><td class="value">8050</td>`)
 	require.Contains(t, body, "&lt;b&gt;x")
 	require.NotContains(t, body, "<b>x")
 	_, body, _ = get(t, w, "/varz?format=json")
@@ -161,14 +161,18 @@ func TestIndex(t *testing.T) {
 	w := startWeb(t, nil)
 	w.AddSection(Section{Title: "Later", Order: 2, Table: func(context.Context) (Table, error) { return Table{}, errors.New("no master <here>") }})
 	w.AddSection(Section{Title: "Tablets", Order: 1, Table: func(context.Context) (Table, error) {
-		return Table{Header: []string{"Table", "Tablets"}, Rows: [][]Cell{{{Text: "flights & co", Link: "/tables?id=1"}, {Text: "4"}}}}, nil
+		return Table{Header: []string{"Table", "Tablets", "Id"}, Rows: [][]Cell{
+			{{Text: "flights & co", Link: "/tables?id=1"}, {Text: "4"}, {Text: strings.Repeat("0", 32)}}, TextRow("…", "", ""),
+		}}, nil
 	}})
 	w.AddSection(Section{Title: "Empty", Order: 1, Table: func(context.Context) (Table, error) { return Table{}, nil }})
 	w.Link("/tables", "all tables")
 	code, body, h := get(t, w, "/")
 	require.Equal(t, http.StatusOK, code)
 	require.Contains(t, h.Get("Content-Security-Policy"), "default-src 'none'")
-	require.Contains(t, body, `<td><a href="/tables?id=1">flights &amp; co</a></td><td>4</td>`)
+	require.Contains(t, body, `<th>Table</th><th class="number">Tablets</th><th>Id</th>`)
+	require.Contains(t, body, `<td><a href="/tables?id=1">flights &amp; co</a></td><td class="number">4</td>`)
+	require.Contains(t, body, `<td class="fact">version</td>`)
 	require.Contains(t, body, `<p class="error">no master &lt;here&gt;</p>`)
 	require.Contains(t, body, `<a href="/tables">/tables</a>`)
 	require.Less(t, strings.Index(body, ">Server<"), strings.Index(body, ">Tablets<"))
@@ -240,6 +244,8 @@ func TestRPCZ(t *testing.T) {
 	for _, want := range []string{"1.2.3.4:6</td><td>waiting</td>", ">never<", "&lt;b&gt;no", ">1500<", ">250<"} {
 		require.Contains(t, body, want)
 	}
+	require.Regexp(t, `>\d+(\.\d+)?s</td>`, body)
+	require.Equal(t, []string{"0s", "12.35ms", "3m48.38s"}, []string{durationText(0.001), durationText(12.3456), durationText(228382.76)})
 	_, body, _ = get(t, w, "/rpcz?format=json")
 	var all struct{ Methods []rpczMethod }
 	require.NoError(t, json.Unmarshal([]byte(body), &all))

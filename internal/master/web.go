@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/nyaladb/nyala/internal/daemon"
@@ -30,7 +31,7 @@ func (m *Master) serversTable(context.Context) (daemon.Table, error) {
 		}
 		row := daemon.TextRow(s.GetServerId(), first(s.GetRpcAddresses()), first(s.GetWebAddresses()), state,
 			fmt.Sprintf("%.1f s ago", float64(s.GetMsSinceHeartbeat())/1000),
-			fmt.Sprint(s.GetNumReplicas()), fmt.Sprint(s.GetNumLeaders()), s.GetVersion())
+			fmt.Sprint(s.GetNumReplicas()), fmt.Sprint(s.GetNumLeaders()), shortVersion(s.GetVersion()))
 		if web := first(s.GetWebAddresses()); web != "" {
 			row[2].Link = "http://" + web + "/"
 		}
@@ -50,6 +51,12 @@ func (m *Master) tablesTable(context.Context) (daemon.Table, error) {
 			fmt.Sprint(th.underReplicated), fmt.Sprint(th.unavailable)))
 	}
 	return t, nil
+}
+
+// shortVersion leaves out what stands in brackets behind a version: commit, date and so on, which the server's own page tells.
+func shortVersion(version string) string {
+	short, _, _ := strings.Cut(version, " (")
+	return short
 }
 
 func first(list []string) string {
