@@ -87,3 +87,27 @@ func TestAlter(t *testing.T) {
 	check()
 	require.Empty(t, r.leader(id).write(&nyalav1.WriteRequest{TabletId: string(id), RowOperations: inserts(t, int64(rows))}).GetRowErrors())
 }
+
+// TestRetryAfterDrop sends a request again, to the leader and to a follower, after a column that it set was dropped: it gets its
+// first answer, and another request like it is refused.
+func TestRetryAfterDrop(t *testing.T) {
+	r := newRig(t, 3).startAll()
+	id := r.create(r.servers...)
+	c := newRequests()
+	req := c.insert(t, id, 1)
+	leader := r.leader(id)
+	first := leader.write(req)
+	a := testSchema(t).Alter()
+	require.NoError(t, a.DropColumn("v"))
+	dropped, err := a.Schema()
+	require.NoError(t, err)
+	_, err = leader.replica(id).Alter(t.Context(), dropped.ToProto())
+	require.NoError(t, err)
+	for _, s := range r.servers {
+		r.level(id, s)
+		again := s.write(req)
+		require.Equal(t, first.GetTimestamp(), again.GetTimestamp())
+	}
+	_, err = leader.replica(id).Write(t.Context(), c.insert(t, id, 2))
+	require.Equal(t, status.MismatchedSchema, status.CodeOf(err), "%v", err)
+}

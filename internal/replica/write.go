@@ -76,6 +76,10 @@ func (r *Replica) write(ctx context.Context, req *nyalav1.WriteRequest,
 		return elsewhere(ctx, t, req, op.GetRequestId())
 	}
 	if err := r.check(t, op); err != nil {
+		// A request that took effect keeps its answer, though a column that it set has been dropped since.
+		if resp, kerr := r.knownAnswer(t, op.GetRequestId(), nil); resp != nil || kerr != nil {
+			return resp, kerr
+		}
 		return nil, err
 	}
 	if ts := hybridtime.Timestamp(req.GetPropagatedTimestamp()); ts != 0 {
@@ -164,16 +168,26 @@ func answerOf(ts uint64, rowErrors []*nyalav1.RowError, to *passed) *nyalav1.Wri
 // answerOfFollower gives the answer to a request that was applied before, which every replica knows, and otherwise sends
 // the caller to the leader.
 func (r *Replica) answerOfFollower(t *tablet.Tablet, id *nyalav1.StoredRequestId) (*nyalav1.WriteResponse, error) {
-	if id != nil {
-		switch result, state := t.Lookup(id); state {
-		case tablet.LookupDone:
-			return answerOf(uint64(result.Timestamp), result.RowErrors, r.leaderElsewhere()), nil
-		case tablet.LookupStale:
-			return nil, staleRequest(id)
-		case tablet.LookupNew:
-		}
+	if resp, err := r.knownAnswer(t, id, r.leaderElsewhere()); resp != nil || err != nil {
+		return resp, err
 	}
 	return nil, r.notTheLeader()
+}
+
+// knownAnswer gives the answer to a request that was applied before; to is the leader elsewhere, if there is one. nil: it wasn't
+// applied here so far.
+func (r *Replica) knownAnswer(t *tablet.Tablet, id *nyalav1.StoredRequestId, to *passed) (*nyalav1.WriteResponse, error) {
+	if id == nil {
+		return nil, nil
+	}
+	switch result, state := t.Lookup(id); state {
+	case tablet.LookupDone:
+		return answerOf(uint64(result.Timestamp), result.RowErrors, to), nil
+	case tablet.LookupStale:
+		return nil, staleRequest(id)
+	case tablet.LookupNew:
+	}
+	return nil, nil
 }
 
 func storedRequestID(id *nyalav1.RequestId) *nyalav1.StoredRequestId {
