@@ -247,8 +247,10 @@ func TestApplyFailureIsItsOwn(t *testing.T) {
 	r := newRig(t, 1).startAll()
 	s := r.servers[0]
 	bad, good := r.create(s), r.create(s)
-	r.leader(bad)
-	r.leader(good)
+	for _, id := range []ident.TabletID{bad, good} {
+		r.leader(id)
+		require.NoError(t, s.replica(id).WaitApplied(t.Context(), 1), "the entry that the leader began with")
+	}
 	rep := s.replica(bad)
 	tab, err := rep.Tablet()
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ var errKilled = errors.New("killed by the test")
 
 func newRig(t testing.TB, n int) *rig {
 	t.Helper()
-	r := &rig{t: t, heartbeat: 40 * time.Millisecond, cluster: ident.ClusterID(ident.New())}
+	r := &rig{t: t, heartbeat: 120 * time.Millisecond, cluster: ident.ClusterID(ident.New())}
 	for i := range n {
 		r.servers = append(r.servers, &server{rig: r, name: fmt.Sprintf("ts%d", i), dir: t.TempDir(), addr: "127.0.0.1:0"})
 	}
