@@ -56,8 +56,13 @@ func readRecords(t *testing.T, name string) [][]string {
 // inProcess runs the command line in this process, for tests that run it hundreds of times.
 func (s state) inProcess(stdin string, args ...string) result {
 	s.Helper()
+	return s.inProcessFrom(strings.NewReader(stdin), args...)
+}
+
+func (s state) inProcessFrom(stdin io.Reader, args ...string) result {
+	s.Helper()
 	var out, errs strings.Builder
-	code := cli.Run(s.Context(), s.arguments(args), cli.Streams{In: strings.NewReader(stdin), Out: &out, Err: &errs})
+	code := cli.Run(s.Context(), s.arguments(args), cli.Streams{In: stdin, Out: &out, Err: &errs})
 	return result{out: out.String(), err: errs.String(), code: code}
 }
 
