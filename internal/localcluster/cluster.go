@@ -125,8 +125,8 @@ func (c *Cluster) Status(ctx context.Context) ([]Server, error) {
 			wg.Go(func() {
 				if ok, _ := ready(ctx, s.Web); !ok {
 					s.State = StateStarting
-				} else if s.UUID == "" {
-					s.UUID, _ = askUUID(ctx, s.RPC) // not known yet is a fair answer
+				} else if uuid, err := askUUID(ctx, s.RPC); err == nil { // not known yet is a fair answer
+					s.UUID = uuid // not what it was when it was ready first, where its folders are another server's by now
 				}
 			})
 		}

@@ -63,7 +63,7 @@ func TestFolderMistakes(t *testing.T) {
 	}
 
 	var strays []string
-	for _, dir := range []string{wal(one), data(one), wal(two), data(two)} {
+	for _, dir := range []string{wal(one), data(one), filepath.Join(data(one), "store"), wal(two), data(two), filepath.Join(data(two), "store")} {
 		for _, name := range []string{".DS_Store", "x.tmp", "lost+found"} {
 			path := filepath.Join(dir, name)
 			if err := os.Mkdir(path, 0o700); name == "lost+found" && err != nil {
@@ -84,9 +84,10 @@ func TestFolderMistakes(t *testing.T) {
 		}
 	}
 	s.wantRows("t", s.rows(s.open("t")), "1 one")
+	s.nyala("", "table", "scan", "t", "--format", "csv").want(t, "the row", 0, "id,name\n1,one\n")
 	for _, path := range strays {
-		if _, err := os.Stat(path); err != nil {
-			t.Errorf("a stray file: %v", err)
+		if text, err := os.ReadFile(path); string(text) != "stray" && !errors.Is(err, syscall.EISDIR) {
+			t.Errorf("a stray file: %q, %v", text, err)
 		}
 	}
 }
@@ -128,15 +129,24 @@ func TestRestarts(t *testing.T) {
 	server := tabletServers(t, c)[0]
 	files, size := folderSize(t, server.Dir)
 	w := watchStart(t, server)
+	said := map[string]int{} // by the command line
 	for range restarts {
 		if err := c.Kill(server.Name); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Start(t.Context(), server.Name); err != nil {
+		started := make(chan error, 1)
+		go func() { started <- c.Start(t.Context(), server.Name) }()
+		for said["starting"] == 0 && len(started) == 0 {
+			said[localStatus(t, c.Dir())[server.Name].State]++
+		}
+		if err := <-started; err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.end(tables * buckets)
+	if said["starting"] == 0 {
+		t.Errorf("local status said %v, never that the server was starting", said)
+	}
 
 	// Told to end amid its start, which the test finds by asking.
 	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", tabletServers(t, c)[0].Pid))
@@ -180,7 +190,9 @@ func TestRestarts(t *testing.T) {
 		t.Errorf("%d files with %d bytes before, %d with %d after", files, size, f, n)
 	}
 	for i := range tables {
-		s.wantRows(fmt.Sprint("t", i), s.rows(s.open(fmt.Sprint("t", i))), fmt.Sprint(i, " row"))
+		tbl := s.open(fmt.Sprint("t", i))
+		s.wantRows(tbl.Name(), s.rows(tbl), fmt.Sprint(i, " row"))
+		s.wantCount(tbl, tbl.Name(), 1, "name = 'row'")
 	}
 }
 
