@@ -92,6 +92,7 @@ func (c *Common) Serve(ctx context.Context, env *Environment, kind fs.Role, mast
 	w.AddCalls(n.RPC.Calls)
 	w.AddSection(nodeSection(n))
 	w.AddSection(replicaSection(n))
+	w.AddPage(tabletPath, tabletPage(n))
 
 	env.Logger.Info("starting", "role", string(kind), "server_id", string(n.ServerID()), "rpc", n.Addresses(), "web", w.Address(),
 		"version", buildinfo.Get().String())
@@ -172,7 +173,7 @@ func replicaSection(n *replica.Node) Section {
 			}
 			row := TextRow(s.GetTableName(), s.GetTabletId(), replica.StateName(s.GetState()), replica.RoleName(s.GetRole()),
 				fmt.Sprint(s.GetTerm()), fmt.Sprint(s.GetCommitIndex()), fmt.Sprint(s.GetAppliedIndex()), s.GetError())
-			row[1].Link = "/metrics?ids=" + s.GetTabletId()
+			row[1].Link = TabletPage(s.GetTabletId())
 			t.Rows = append(t.Rows, row)
 		}
 		return t, nil

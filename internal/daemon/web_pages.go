@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nyaladb/nyala/internal/daemon/buildinfo"
+	"github.com/nyaladb/nyala/internal/status"
 )
 
 // Cell is one cell of a table on a page: text, which may link to another page.
@@ -59,21 +60,44 @@ func (w *Web) AddSection(s Section) {
 	slices.SortStableFunc(w.sections, func(a, b Section) int { return cmp.Compare(a.Order, b.Order) })
 }
 
-// page is what the template of the index gets, and what its JSON form says.
-type page struct {
-	Title    string        `json:"title"`
-	Sections []pageSection `json:"sections"`
-	Links    []link        `json:"-"`
+// Page is a page about one of many things of a kind.
+type Page struct {
+	Title    string // without the server's
+	Sections []PageSection
 }
 
-type pageSection struct {
+// AddPage serves a page, which show makes of what the request names. An error of show is the answer: 404 where there is no such thing.
+// It must come before Run.
+func (w *Web) AddPage(path string, show func(*http.Request) (Page, error)) {
+	w.mux.HandleFunc("GET "+path, func(rw http.ResponseWriter, r *http.Request) {
+		p, err := show(r)
+		switch status.CodeOf(err) {
+		case status.OK:
+			servePageOf(rw, r, page{Title: w.cfg.Title + ": " + p.Title, Sections: p.Sections})
+		case status.TableNotFound, status.TabletNotFound:
+			http.Error(rw, err.Error(), http.StatusNotFound)
+		default:
+			http.Error(rw, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+}
+
+// page is what the template of pages gets, and what its JSON form says.
+type page struct {
+	Title    string        `json:"title"`
+	Sections []PageSection `json:"sections"`
+	Links    []link        `json:"-"` // of the index
+}
+
+// PageSection is a part of a page.
+type PageSection struct {
 	Title string `json:"title"`
 	Table Table  `json:"table"`
 	Error string `json:"error,omitempty"`
 }
 
 // Columns are the headings of the table, and whether numbers alone stand under them, which are set flush right.
-func (s pageSection) Columns() []pageColumn {
+func (s PageSection) Columns() []pageColumn {
 	out := make([]pageColumn, len(s.Table.Header))
 	for i, title := range s.Table.Header {
 		out[i] = pageColumn{Title: title, Number: isNumber(s.Table.Rows, i)}
@@ -105,20 +129,24 @@ func (w *Web) serveIndex(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
 	sections, links := slices.Clone(w.sections), slices.Clone(w.links)
 	w.mu.Unlock()
-	p := page{Title: w.cfg.Title, Links: links, Sections: []pageSection{{Title: "Server", Table: w.facts()}}}
+	p := page{Title: w.cfg.Title, Links: links, Sections: []PageSection{{Title: "Server", Table: w.facts()}}}
 	for _, s := range sections {
 		t, err := s.Table(r.Context())
-		ps := pageSection{Title: s.Title, Table: t}
+		ps := PageSection{Title: s.Title, Table: t}
 		if err != nil {
 			ps.Error = err.Error()
 		}
 		p.Sections = append(p.Sections, ps)
 	}
+	servePageOf(rw, r, p)
+}
+
+func servePageOf(rw http.ResponseWriter, r *http.Request, p page) {
 	if wantsJSON(r) {
 		serveJSON(rw, http.StatusOK, p)
 		return
 	}
-	servePage(rw, indexTemplate, p)
+	servePage(rw, sectionsTemplate, p)
 }
 
 func (w *Web) facts() Table {
@@ -193,7 +221,8 @@ const pageFoot = `<p><a href="/">Back</a></p>
 </html>
 `
 
-var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
+var sectionsTemplate = template.Must(template.New("sections").Parse(pageHead + `
+{{- if .Links}}
 <h2>Pages</h2>
 <table>
 <tbody>
@@ -202,6 +231,7 @@ var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
 {{- end}}
 </tbody>
 </table>
+{{- end}}
 {{- range .Sections}}{{$columns := .Columns}}
 <h2>{{.Title}}</h2>
 {{- if .Error}}
@@ -221,6 +251,9 @@ var indexTemplate = template.Must(template.New("index").Parse(pageHead + `
 {{- else if not .Error}}
 <p class="quiet">None.</p>
 {{- end}}
+{{- end}}
+{{- if not .Links}}
+<p><a href="/">Back</a></p>
 {{- end}}
 </body>
 </html>

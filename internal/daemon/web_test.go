@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nyaladb/nyala/internal/rpc"
+	"github.com/nyaladb/nyala/internal/status"
 )
 
 // startWeb runs a web server on a free port until the test ends.
@@ -183,6 +184,38 @@ func TestIndex(t *testing.T) {
 	require.Equal(t, "flights & co", p.Sections[1].Table.Rows[0][0].Text)
 	code, _, _ = get(t, w, "/nowhere")
 	require.Equal(t, http.StatusNotFound, code)
+}
+
+// TestPage shows a page about the thing that a request names, as HTML and as JSON, and that one about nothing is an error.
+func TestPage(t *testing.T) {
+	w := startWebBefore(t, nil, func(w *Web) {
+		w.AddPage("/thing", func(r *http.Request) (Page, error) {
+			switch id := r.URL.Query().Get("id"); id {
+			case "1":
+				return Page{Title: "<b>", Sections: []PageSection{{Title: "About", Table: Table{Rows: [][]Cell{TextRow("Name", "<script>")}}}}}, nil
+			case "2":
+				return Page{}, errors.New("not now")
+			default:
+				return Page{}, status.New(status.TableNotFound, "nothing is %q", id)
+			}
+		})
+	})
+	code, body, h := get(t, w, "/thing?id=1")
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, h.Get("Content-Security-Policy"), "default-src 'none'")
+	require.Contains(t, body, "<title>nyala-tserver: &lt;b&gt;</title>")
+	require.Contains(t, body, "<tr><td>Name</td><td>&lt;script&gt;</td></tr>")
+	require.True(t, strings.HasSuffix(body, pageFoot), body)
+	_, body, _ = get(t, w, "/thing?id=1&format=json")
+	var p page
+	require.NoError(t, json.Unmarshal([]byte(body), &p))
+	require.Equal(t, "<script>", p.Sections[0].Table.Rows[0][1].Text)
+	code, body, h = get(t, w, "/thing?id=<script>")
+	require.Equal(t, http.StatusNotFound, code)
+	require.Contains(t, h.Get("Content-Type"), "text/plain")
+	require.Equal(t, "nothing is \"<script>\"\n", body)
+	code, _, _ = get(t, w, "/thing?id=2")
+	require.Equal(t, http.StatusServiceUnavailable, code)
 }
 
 // TestPprof shows that profiles are there for callers from here, and for whom else.

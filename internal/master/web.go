@@ -14,10 +14,12 @@ import (
 // maxTablesShown bounds the table of tables on the index page.
 const maxTablesShown = 1000
 
-// AddPages adds the master's pages to its web server: the tablet servers and tables on the index, and /prometheus-sd.
+// AddPages adds the master's pages to its web server: the tablet servers and tables on the index, a page of
+// each table, and /prometheus-sd.
 func (m *Master) AddPages(w *daemon.Web) {
 	w.AddSection(daemon.Section{Title: "Tablet servers", Order: 2, Table: m.serversTable})
 	w.AddSection(daemon.Section{Title: "Tables", Order: 2, Table: m.tablesTable})
+	w.AddPage(tablePath, m.tablePage)
 	w.Handle("GET /prometheus-sd", http.HandlerFunc(m.serveDiscovery))
 	w.Link("/prometheus-sd", "the web addresses of all servers, for Prometheus' HTTP service discovery")
 }
@@ -47,8 +49,10 @@ func (m *Master) tablesTable(context.Context) (daemon.Table, error) {
 			t.Rows = append(t.Rows, daemon.TextRow("…", "more than are shown here", "", "", "", ""))
 			break
 		}
-		t.Rows = append(t.Rows, daemon.TextRow(th.name, string(th.id), fmt.Sprint(th.tablets), fmt.Sprint(th.withoutLeader),
-			fmt.Sprint(th.underReplicated), fmt.Sprint(th.unavailable)))
+		row := daemon.TextRow(th.name, string(th.id), fmt.Sprint(th.tablets), fmt.Sprint(th.withoutLeader),
+			fmt.Sprint(th.underReplicated), fmt.Sprint(th.unavailable))
+		row[1].Link = tablePath + "?id=" + string(th.id) // a name may be empty to the eye
+		t.Rows = append(t.Rows, row)
 	}
 	return t, nil
 }
