@@ -3,23 +3,17 @@ package e2e
 import (
 	"compress/gzip"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-
 	"github.com/nyaladb/nyala/client"
 	"github.com/nyaladb/nyala/internal/cli"
-	"github.com/nyaladb/nyala/internal/status"
 )
 
 // readData returns a file of testdata as it is, unpacked if its name ends in .gz.
@@ -156,213 +150,6 @@ func TestAirports(t *testing.T) {
 			s.Errorf("the tablet of K holds %d rows, %v", n, err)
 		}
 	})
-}
-
-// TestHostileStrings is the first half of trial T58: strings that broke programs, as keys, values, names and arguments.
-func TestHostileStrings(t *testing.T) {
-	var list []string
-	if err := json.Unmarshal([]byte(readData(t, "strings.json")), &list); err != nil {
-		t.Fatal(err)
-	}
-	sorted := slices.Compact(slices.Sorted(slices.Values(list)))
-	inStates(t, func(s state) {
-		s.ok("table", "create", "strings", "--replicas", "1", "--columns", "s string, b binary, n int32", "--primary_key", "s",
-			"--range", "s: [, 'M'), ['M', '\u0080'), ['\u0080', )")
-		tbl := s.open("strings")
-		twice := 0
-		for n, text := range list {
-			switch err := s.apply(tbl.NewInsert(), text, []byte(text), n); {
-			case client.CodeOf(err) == status.AlreadyPresent:
-				twice++
-			case err != nil:
-				t.Errorf("%q: %v", text, err)
-			}
-		}
-		if twice != 4 {
-			t.Errorf("%d strings came twice, want 4", twice)
-		}
-		s.nameTables(sorted)
-		s.nameColumns(sorted)
-	}, func(s state) {
-		tbl := s.open("strings")
-		first := map[string]int{}
-		for n, text := range slices.Backward(list) {
-			first[text] = n
-		}
-		got := []string{}
-		s.scanEach(tbl, client.ScanOptions{}, func(value func(string) client.Value) {
-			text := string(value("s").Bytes())
-			if string(value("b").Bytes()) != text || int(value("n").Int()) != first[text] {
-				s.Errorf("row %q holds %q and %d", text, value("b").Bytes(), value("n").Int())
-			}
-			got = append(got, text)
-		})
-		if len(got) != 481 || !slices.Equal(got, sorted) || got[0] != "" || !strings.HasPrefix(got[480], "\xf0\xa0\x9c\x8e") {
-			s.Errorf("a scan has %d strings, not those of the file in the order of their bytes", len(got))
-		}
-		for _, text := range sorted {
-			if rows := s.scan(tbl, client.ScanOptions{Columns: []string{"n"}, Predicates: []client.Predicate{s.predicate(tbl, "s", client.Equal, text)}}); len(rows) != 1 || rows[0] != fmt.Sprint(first[text]) {
-				s.Errorf("s = %q: %q, want %d", text, rows, first[text])
-			}
-			clause := "s = '" + strings.ReplaceAll(text, "'", "''") + "'"
-			if r := s.inProcess("", "table", "count", "strings", "--where", clause); r.out != "1\n" {
-				s.Errorf("%s: %s%s", clause, r.out, r.err)
-			}
-		}
-		s.wantCount(tbl, "all at once", 481, "s in ('"+strings.Join(strings.Split(strings.ReplaceAll(strings.Join(sorted, "\x00"), "'", "''"), "\x00"), "','")+"')")
-		for _, format := range []string{"json", "ndjson", "table", "csv"} {
-			r := s.nyala("", "table", "scan", "strings", "--format", format)
-			if r.code != 0 || strings.Count(r.out, "\n") < 481 {
-				s.Errorf("scan as %s: exit code %d, %s", format, r.code, r.err)
-			}
-			if format == "json" {
-				var rows []struct {
-					S string `json:"s"`
-				}
-				if err := json.Unmarshal([]byte(r.out), &rows); err != nil || len(rows) != 481 {
-					s.Fatalf("scan as JSON: %d rows, %v", len(rows), err)
-				}
-				for i := range rows {
-					if rows[i].S != sorted[i] {
-						s.Errorf("row %d of the JSON is %q, want %q", i, rows[i].S, sorted[i])
-					}
-				}
-			}
-		}
-		s.checkPages(sorted)
-	})
-}
-
-// nameTables gives tables the names: each is made whole and can be used and deleted by its name, or is refused and isn't there.
-func (s state) nameTables(names []string) {
-	s.Helper()
-	var made sync.Map
-	work := make(chan string)
-	var workers sync.WaitGroup
-	for range 8 {
-		workers.Go(func() {
-			for name := range work {
-				_, err := s.cl.CreateTable(s.Context(), client.CreateTableOptions{Name: name, Columns: []client.Column{{Name: "k", Type: client.Int32, Key: true}}, Replicas: 1})
-				switch code := client.CodeOf(err); {
-				case err == nil:
-					made.Store(name, true)
-				case code != status.InvalidArgument && code != status.InvalidSchema:
-					s.Errorf("table %q: %v", name, err)
-				}
-			}
-		})
-	}
-	for _, name := range names {
-		if len(name) <= 256 {
-			work <- name
-		}
-	}
-	close(work)
-	workers.Wait()
-	list, err := s.cl.ListTables(s.Context(), "")
-	if err != nil {
-		s.Fatal(err)
-	}
-	var there []string
-	for _, info := range list {
-		if info.Name == "strings" {
-			continue
-		}
-		there = append(there, info.Name)
-		if _, ok := made.Load(info.Name); !ok || info.State != client.TableRunning {
-			s.Errorf("table %q is there as %v", info.Name, info.State)
-		}
-	}
-	if len(there) < len(names)*9/10 {
-		s.Errorf("%d of %d strings are names", len(there), len(names))
-	}
-	s.checkPages(names)
-	for i, name := range there {
-		run := s.inProcess
-		if i%20 == 0 {
-			run = s.nyala // through the real program's arguments
-		}
-		// Behind -- a name may begin with a minus.
-		if r := run("k\n7\n", "table", "load", "--input_format", "csv", "--", name, "-"); r.code != 0 {
-			s.Errorf("load %q: exit code %d, %s", name, r.code, r.err)
-		}
-		if r := run("", "table", "count", "--", name); r.out != "1\n" {
-			s.Errorf("count %q: exit code %d, %s%s", name, r.code, r.out, r.err)
-		}
-		if r := run("", "table", "delete", "--", name); r.code != 0 {
-			s.Errorf("delete %q: exit code %d, %s", name, r.code, r.err)
-		}
-	}
-	if list, err = s.cl.ListTables(s.Context(), ""); err != nil || len(list) != 1 {
-		s.Errorf("%d tables are left, %v", len(list), err)
-	}
-}
-
-// nameColumns makes tables whose columns have the names, and reads them through the client and the command line.
-func (s state) nameColumns(names []string) {
-	s.Helper()
-	for n, part := range slices.Collect(slices.Chunk(names, 200)) {
-		columns := []client.Column{{Name: "the key", Type: client.Int32, Key: true}}
-		for _, name := range part {
-			c := client.Column{Name: name, Type: client.String, Nullable: true}
-			o := client.CreateTableOptions{Name: "refused", Columns: append(slices.Clone(columns[:1]), c), Replicas: 1}
-			if len(name) > 256 || strings.ContainsRune(name, 0) || name == "" {
-				_, err := s.cl.CreateTable(s.Context(), o)
-				wantError(s.T, fmt.Sprintf("column %q", name), err, status.InvalidSchema, "name")
-				continue
-			}
-			columns = append(columns, c)
-		}
-		table := fmt.Sprint("columns ", n)
-		tbl, err := s.cl.CreateTable(s.Context(), client.CreateTableOptions{Name: table, Columns: columns, Replicas: 1})
-		if err != nil {
-			s.Fatal(err)
-		}
-		row := []any{1}
-		for _, c := range columns[1:] {
-			row = append(row, c.Name)
-		}
-		s.insert(tbl, row...)
-		for _, c := range columns[1:] {
-			quoted := `"` + strings.ReplaceAll(c.Name, `"`, `""`) + `"`
-			r := s.inProcess("", "table", "scan", table, "--format", "ndjson", "--columns", quoted, "--where", quoted+" = '"+strings.ReplaceAll(c.Name, "'", "''")+"'")
-			var got map[string]string
-			if err := json.Unmarshal([]byte(r.out), &got); err != nil || got[c.Name] != c.Name || len(got) != 1 {
-				s.Errorf("column %q: %q, %v, %s", c.Name, got, err, r.err)
-			}
-		}
-		if r := s.nyala("", "table", "describe", table); r.code != 0 {
-			s.Errorf("describe: %s", r.err)
-		}
-		s.ok("table", "delete", table)
-	}
-}
-
-// checkPages shows that every server's metrics and pages can be read, and that no name stands on them as markup.
-func (s state) checkPages(names []string) {
-	s.Helper()
-	servers, err := s.c.Servers()
-	if err != nil {
-		s.Fatal(err)
-	}
-	for _, server := range servers {
-		for _, path := range []string{"/metrics", "/metrics?level=debug"} {
-			_, body := get(s.T, "http://"+server.Web+path)
-			p := expfmt.NewTextParser(model.UTF8Validation)
-			if families, err := p.TextToMetricFamilies(strings.NewReader(body)); err != nil || len(families) < 50 {
-				s.Errorf("%s%s: %d metrics, %v", server.Name, path, len(families), err)
-			}
-		}
-		_, body := get(s.T, "http://"+server.Web+"/")
-		for _, name := range names {
-			if strings.ContainsAny(name, "<&") && strings.Contains(body, name) && name != "&" {
-				s.Errorf("%s: the page has the name %q as it is", server.Name, name)
-			}
-		}
-		if !strings.Contains(body, "</table>") {
-			s.Errorf("%s: the page isn't whole: %.300s", server.Name, body)
-		}
-	}
 }
 
 // TestMoneyAndOldDates is the other half of trial T58: exact sums of decimals, dates before 1970, times that come twice.
