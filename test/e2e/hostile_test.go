@@ -287,7 +287,7 @@ func (s state) browse(b *browser, tables []string, columns map[string][]string, 
 		ids[info.Name] = info.ID
 	}
 	for i, name := range append(slices.Sorted(maps.Keys(columns)), tables...) {
-		if i >= len(columns) && i%8 != 0 && !(markup && strings.Contains(name, "<")) {
+		if i >= len(columns) && i%8 != 0 && (!markup || !strings.Contains(name, "<")) {
 			continue
 		}
 		page := b.wantPlain(master+"table?id="+ids[name], "nyala-master: table "+name, "Back")
