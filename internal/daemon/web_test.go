@@ -204,7 +204,7 @@ func TestPage(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	require.Contains(t, h.Get("Content-Security-Policy"), "default-src 'none'")
 	require.Contains(t, body, "<title>nyala-tserver: &lt;b&gt;</title>")
-	require.Contains(t, body, "<tr><td>Name</td><td>&lt;script&gt;</td></tr>")
+	require.Contains(t, body, `<tr><td class="fact">Name</td><td>&lt;script&gt;</td></tr>`)
 	require.True(t, strings.HasSuffix(body, pageFoot), body)
 	_, body, _ = get(t, w, "/thing?id=1&format=json")
 	var p page
