@@ -133,7 +133,9 @@ func (c *Common) Register(f *Flags) {
 	g = f.Group("RPC")
 	g.Int(&c.RPCMaxMessageSize, "rpc_max_message_size", "largest request or answer in bytes; the same on all servers and clients", Between(1<<20, 1<<30))
 	g.Int(&c.RPCBacklog, "rpc_acceptor_listen_backlog", "connections that may wait to be accepted, per address; -1: the system's limit (somaxconn), which caps any other value",
-		Tagged(Advanced), Between(-1, 65535), notZeroOf("-1, or 1 to 65535"))
+		Tagged(Advanced), Between(-1, 65535), notZeroOf("-1, or 1 to 65535"),
+		NotKudus("4096, not 512: one client that connects as fast as it can fills 512 places in 12 ms, which is less than a thread may have to wait "+
+			"for a processor, and who finds them full tries again after a second. 4096 last 100 ms, and are what Linux allows by itself"))
 	c.RPCLimits.register(g)
 	registerMemory(&c.Memory, f)
 

@@ -111,7 +111,7 @@ func openDoor(b *testing.B) *benchDoor {
 		b.Fatal(err)
 	}
 	d := &benchDoor{}
-	d.acceptors, err = listenAcceptors(acceptorConfig{addresses: []string{"127.0.0.1:0"}, backlog: DefaultBacklog, perAddress: 1, log: log, metrics: am})
+	d.acceptors, err = listenAcceptors(acceptorConfig{addresses: []string{"127.0.0.1:0"}, backlog: kudusBacklog, perAddress: 1, log: log, metrics: am})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func BenchmarkQueueSample(b *testing.B) {
 		b.Run("how="+name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if q, err := look(); err != nil || q.limit != DefaultBacklog {
+				if q, err := look(); err != nil || q.limit != kudusBacklog {
 					b.Fatal(q, err)
 				}
 			}
@@ -316,7 +316,7 @@ func BenchmarkDispatch(b *testing.B) {
 // a second and takes what it gets of the processors: 512 are 7 ms, and ms_waited_for_cpu says how long this process's
 // threads were ready and had none.
 func BenchmarkConnections(b *testing.B) {
-	for _, backlog := range []int{DefaultBacklog, -1} {
+	for _, backlog := range []int{kudusBacklog, DefaultBacklog} {
 		for _, acceptors := range []int{1, 4} {
 			for _, clients := range []int{1, 8, 64} {
 				b.Run(fmt.Sprintf("backlog=%d/acceptors=%d/clients=%d", backlog, acceptors, clients), func(b *testing.B) {

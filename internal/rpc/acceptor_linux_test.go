@@ -52,14 +52,18 @@ func (c rawClients) close() {
 	}
 }
 
+// kudusBacklog is Kudu's default.
+const kudusBacklog = 512
+
 // TestAcceptorsHeld shows what the metrics say while no acceptor accepts, and of the samples once they go on: 1 and 5
 // clients, and 600 and twice as many as fit, of which a backlog of 512 holds 513. Drops are counted, and time with a full queue
 // is. (Fault 26.)
 func TestAcceptorsHeld(t *testing.T) {
-	for _, clients := range []int{1, 5, 600, 2 * (DefaultBacklog + 1)} {
+	for _, clients := range []int{1, 5, 600, 2 * (kudusBacklog + 1)} {
 		t.Run(fmt.Sprintf("clients=%d", clients), func(t *testing.T) {
 			held, release := make(chan struct{}, 1), make(chan struct{})
 			r := newAcceptorRig(t, func(c *acceptorConfig) {
+				c.backlog = kudusBacklog
 				c.afterAccept = func() {
 					select {
 					case held <- struct{}{}:
@@ -68,7 +72,7 @@ func TestAcceptorsHeld(t *testing.T) {
 					<-release
 				}
 			})
-			if limit := r.of(t, "rpc_pending_connections_limit", "0"); limit != DefaultBacklog {
+			if limit := r.of(t, "rpc_pending_connections_limit", "0"); limit != kudusBacklog {
 				close(release)
 				r.close()
 				t.Skipf("net.core.somaxconn is %v", limit)
@@ -83,7 +87,7 @@ func TestAcceptorsHeld(t *testing.T) {
 
 			all := newRawClients(t, clients)
 			all.connect(t, r.sockets[0])
-			waiting := min(clients, DefaultBacklog+1)
+			waiting := min(clients, kudusBacklog+1)
 			require.EqualValues(t, waiting, r.of(t, "rpc_pending_connections", "0"))
 			if dropped := clients - waiting; dropped > 0 {
 				require.GreaterOrEqual(t, r.of(t, "rpc_accept_queue_drops_total", "0"), float64(dropped))

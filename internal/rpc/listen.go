@@ -8,8 +8,10 @@ import (
 	"syscall"
 )
 
-// DefaultBacklog is the accept queue's limit where nothing else is asked for: Kudu's --rpc_acceptor_listen_backlog.
-const DefaultBacklog = 512
+// DefaultBacklog is the accept queue's limit where nothing else is asked for. Kudu's --rpc_acceptor_listen_backlog is 512,
+// which a client that connects as fast as it can fills in 12 ms; a thread that has had its share of the processor may have to
+// wait longer for the next one, and who comes to a full queue tries again after a second. 4096 is what Linux allows by itself.
+const DefaultBacklog = 4096
 
 // Listen returns a TCP listener on host:port (IPv4, IPv6; an empty host or "::" takes both, port 0 any free port) whose
 // accept queue holds up to backlog connections; -1 is the system's own limit (somaxconn), which caps any other number too.
