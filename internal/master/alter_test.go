@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -387,10 +388,13 @@ func TestRefusedAlters(t *testing.T) {
 	require.Len(t, r.held(), 5)
 	r.ts[0].kill()
 	r.until("it is known to be dead", func() bool {
-		r.master.m.servers.mu.Lock()
-		defer r.master.m.servers.mu.Unlock()
-		r.master.m.servers.unresponsive = 0
-		return true
+		servers := r.master.m.servers
+		servers.mu.Lock()
+		for _, ts := range servers.byID {
+			ts.heard = time.Now().Add(-time.Hour)
+		}
+		servers.mu.Unlock()
+		return len(servers.alive(time.Now())) == 0
 	})
 	_, err := r.alter("t", addRange(between(100, 200)))
 	require.Equal(t, status.TooFewTabletServers, status.CodeOf(err), "%v", err)
