@@ -39,6 +39,8 @@ type CreateTableOptions struct {
 	// of Hash for each range. Splits cut ranges in two at the given values of the range columns.
 	Ranges []RangePartition
 	Splits [][]any
+	// NoRanges: the table begins without any range. No row can be written until Table.Alter has added one.
+	NoRanges bool
 	// Replicas is the number of replicas of each tablet; 0: the master's default.
 	Replicas int
 	// NoWait returns once the master has the table, before its tablets have leaders.
@@ -128,7 +130,7 @@ func (o *CreateTableOptions) request() (*nyalav1.CreateTableRequest, error) {
 		return nil, fault(status.New(status.InvalidArgument, "%d replicas: want 1, 3, 5 or 7", o.Replicas))
 	}
 	req := &nyalav1.CreateTableRequest{
-		Name: o.Name, Schema: s.ToProto(), NumReplicas: uint32(o.Replicas), RequestId: make([]byte, 16),
+		Name: o.Name, Schema: s.ToProto(), NumReplicas: uint32(o.Replicas), RequestId: make([]byte, 16), NoRanges: o.NoRanges,
 	}
 	rand.Read(req.RequestId)
 	if req.Hash, err = hashProto(o.Hash); err != nil {

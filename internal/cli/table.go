@@ -44,7 +44,8 @@ out, "comment 'TEXT'" a remark that describe shows; text, times and dates stand 
 Each --hash spreads the rows over a number of buckets by a hash of some key columns. --range divides them by some key columns
 into ranges, outside of which no row can be written: [low, high) has its low end in it and its high one not, (low, high] the
 reverse; an end that is left out is open, the values of several columns stand in parentheses. Behind a range may stand a hash of
-its own. The number of tablets is the product of all buckets, for each range.
+its own. Columns alone ("day") make one range without ends, "day: none" a table without ranges, which takes no row until it is
+given some (nyala table alter add_range_partition). The number of tablets is the product of all buckets, for each range.
 
 --file reads all of it from a file instead, YAML or JSON, of the form that "table describe --format yaml" prints; a TABLE given here
 goes before the file's name, --replicas before its replicas.`,

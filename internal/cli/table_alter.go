@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -177,7 +178,11 @@ func parseRangeFlag(o *client.CreateTableOptions, text string) error {
 		}
 	}
 	o.RangeColumns = names
-	if rest == "" {
+	switch strings.TrimSpace(rest) {
+	case "":
+		return nil
+	case "none":
+		o.NoRanges = true
 		return nil
 	}
 	o.Ranges, err = parseRanges(columns, rest)

@@ -103,6 +103,7 @@ func (d *tableDescription) options() (client.CreateTableOptions, error) {
 		}
 		columns = append(columns, &o.Columns[i])
 	}
+	o.NoRanges = d.Ranges != nil && len(d.Ranges) == 0 && len(names) > 0 // an empty list isn't one that is left out
 	for _, r := range d.Ranges {
 		parsed, err := parseRanges(columns, r.Range)
 		if err != nil {

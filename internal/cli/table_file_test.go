@@ -53,7 +53,15 @@ replicas: 1
 	require.NoError(t, err)
 	require.Equal(t, "\U0001F600", o.Name)
 	require.NotNil(t, o.RangeColumns)
+	require.False(t, o.NoRanges)
 	require.True(t, o.Columns[0].Key)
+
+	// An empty list of ranges isn't one that is left out, where there are columns for them.
+	for text, want := range map[string]bool{"": false, "ranges: []": true, "range: [k]\nranges: []": true, "range: []\nranges: []": false} {
+		o, err = parseTableFile([]byte("name: t\ncolumns: [{name: k, type: int8, key: true}]\nprimary_key: [k]\n" + text))
+		require.NoError(t, err)
+		require.Equal(t, want, o.NoRanges, text)
+	}
 }
 
 func TestTableFileFaults(t *testing.T) {

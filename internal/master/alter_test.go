@@ -311,6 +311,44 @@ func TestAlterRanges(t *testing.T) {
 	})
 }
 
+// TestTableWithoutRanges creates a table without ranges, which stays so over a restart of the master and gets ranges later.
+func TestTableWithoutRanges(t *testing.T) {
+	r := newRig(t, 1)
+	bare := rangeTable("t", 2, 1)
+	bare.NoRanges = true
+	resp, err := r.master.dial().CreateTable(t.Context(), bare)
+	require.NoError(t, err)
+	require.Zero(t, resp.GetNumTablets())
+	r.master.kill()
+	r.master.start()
+	require.Empty(t, r.locations("t"))
+	done, err := r.master.dial().IsCreateTableDone(t.Context(), &nyalav1.IsCreateTableDoneRequest{Table: byName("t")})
+	require.NoError(t, err)
+	require.True(t, done.GetDone())
+	r.until("the tablet server is heard again", func() bool { return len(r.master.m.servers.alive(time.Now())) == 1 })
+	_, err = r.alter("t", addRange(between(0, 10)))
+	require.NoError(t, err)
+	r.awaitAltered("t")
+	require.Len(t, r.locations("t"), 2)
+	r.until("the table is marked as made", func() bool {
+		r.master.m.catalog.mu.RLock()
+		defer r.master.m.catalog.mu.RUnlock()
+		return !slices.ContainsFunc(r.master.m.catalog.byName["t"].tablets, func(ti *tabletInfo) bool { return !ti.made() })
+	})
+
+	for text, change := range map[string]func(*nyalav1.CreateTableRequest){
+		"needs range columns": func(q *nyalav1.CreateTableRequest) { q.RangeColumns = &nyalav1.RangeColumns{} },
+		"and 1 are given":     func(q *nyalav1.CreateTableRequest) { q.Ranges = append(q.Ranges, between(0, 1)) },
+		"and 1 splits":        func(q *nyalav1.CreateTableRequest) { q.Splits = append(q.Splits, &nyalav1.RangeSplit{}) },
+	} {
+		q := rangeTable("u", 2, 1)
+		q.NoRanges = true
+		change(q)
+		_, err := r.master.dial().CreateTable(t.Context(), q)
+		require.ErrorContains(t, err, text)
+	}
+}
+
 // TestDropRangeOnDeadServer: a range is dropped once most servers have removed their replicas; the one that is down does so when it
 // comes back, under another master too.
 func TestDropRangeOnDeadServer(t *testing.T) {

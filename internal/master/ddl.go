@@ -36,9 +36,9 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	if err != nil {
 		return nil, err
 	}
-	if n := ps.NumPartitionsOf(ranges); n > uint64(m.cfg.TabletsPerTable) {
-		return nil, status.New(status.InvalidArgument, "table %q would have %d tablets, the most is %d (--max_create_tablets_per_table)",
-			req.GetName(), n, m.cfg.TabletsPerTable)
+	partitions, err := m.partitionsOf(req, ps, ranges)
+	if err != nil {
+		return nil, err
 	}
 	meta := &nyalav1.CatalogTable{
 		Name: req.GetName(), Schema: s.ToProto(), PartitionSchema: ps.ToProto(), NumReplicas: uint32(replicas),
@@ -47,11 +47,6 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	if err := checkSize(meta); err != nil {
 		return nil, err
 	}
-	partitions, err := ps.PartitionsOf(ranges)
-	if err != nil {
-		return nil, err
-	}
-
 	if err := m.catalog.lockDDL(ctx); err != nil {
 		return nil, err
 	}
@@ -94,14 +89,26 @@ func (m *Master) createTable(ctx context.Context, req *nyalav1.CreateTableReques
 	return &nyalav1.CreateTableResponse{TableId: string(tableID), NumTablets: uint32(len(partitions))}, nil
 }
 
-// existing answers a request that was carried out before, with the first answer, also where the table was deleted since,
-// and one for a name that is taken.
+// partitionsOf are the partitions of a new table.
+func (m *Master) partitionsOf(req *nyalav1.CreateTableRequest, ps *schema.PartitionSchema, ranges []schema.RangeWithHash) ([]schema.Partition, error) {
+	if req.GetNoRanges() {
+		return nil, nil
+	}
+	if n := ps.NumPartitionsOf(ranges); n > uint64(m.cfg.TabletsPerTable) {
+		return nil, status.New(status.InvalidArgument, "table %q would have %d tablets, the most is %d (--max_create_tablets_per_table)",
+			req.GetName(), n, m.cfg.TabletsPerTable)
+	}
+	return ps.PartitionsOf(ranges)
+}
+
+// existing answers a request that was carried out before, with the first answer, also where the table was renamed or deleted
+// since, and one for a name that is taken.
 func (m *Master) existing(req *nyalav1.CreateTableRequest) (done bool, resp *nyalav1.CreateTableResponse, err error) {
 	m.catalog.mu.RLock()
 	defer m.catalog.mu.RUnlock()
 	if t := m.catalog.byRequest[string(req.GetRequestId())]; t != nil {
-		if t.meta.GetName() != req.GetName() {
-			return true, nil, status.New(status.InvalidArgument, "request id %x was used for table %q before", req.GetRequestId(), t.meta.GetName())
+		if name := createdName(t.meta); name != req.GetName() {
+			return true, nil, status.New(status.InvalidArgument, "request id %x was used for table %q before", req.GetRequestId(), name)
 		}
 		return true, &nyalav1.CreateTableResponse{TableId: string(t.id), NumTablets: uint32(len(t.tablets))}, nil
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/nyaladb/nyala/internal/status"
 )
 
-// partitionSchema reads how a new table is to be split, and into which ranges.
+// partitionSchema reads how a new table is to be split, and into which ranges: none only where the request says so.
 func partitionSchema(s *schema.Schema, req *nyalav1.CreateTableRequest) (*schema.PartitionSchema, []schema.RangeWithHash, error) {
 	ps := &schema.PartitionSchema{}
 	var err error
@@ -22,6 +22,9 @@ func partitionSchema(s *schema.Schema, req *nyalav1.CreateTableRequest) (*schema
 	}
 	if err := ps.Validate(s); err != nil {
 		return nil, nil, err
+	}
+	if req.GetNoRanges() {
+		return ps, nil, noRanges(ps, req)
 	}
 	ranges := make([]schema.RangeWithHash, 0, max(1, len(req.GetRanges())))
 	for _, p := range req.GetRanges() {
@@ -42,6 +45,19 @@ func partitionSchema(s *schema.Schema, req *nyalav1.CreateTableRequest) (*schema
 	}
 	ps = ps.WithRanges(ranges)
 	return ps, ranges, ps.Validate(s)
+}
+
+// noRanges checks a request for a table without ranges, which gets them later.
+func noRanges(ps *schema.PartitionSchema, req *nyalav1.CreateTableRequest) error {
+	switch {
+	case len(ps.Range) == 0:
+		return status.New(status.InvalidArgument, "a table without ranges needs range columns: without them it could never get any")
+	case len(req.GetRanges()) > 0:
+		return status.New(status.InvalidArgument, "the table is to have no ranges, and %d are given", len(req.GetRanges()))
+	case len(req.GetSplits()) > 0:
+		return status.New(status.InvalidArgument, "the table is to have no ranges, and %d splits of them are given", len(req.GetSplits()))
+	}
+	return nil
 }
 
 func splitRanges(s *schema.Schema, ps *schema.PartitionSchema, ranges []schema.RangeWithHash, splits []*nyalav1.RangeSplit) ([]schema.RangeWithHash, error) {

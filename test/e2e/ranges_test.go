@@ -3,6 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -132,7 +135,7 @@ func TestRangeBounds(t *testing.T) {
 }
 
 // TestDroppedRange is the end of trial T27, and the rest of T32, T33 and T43: rows outside every range are refused with the same words
-// in every way of writing, alone; an empty lower bound is no bound; decimals lie in their ranges.
+// in every way of writing, alone; an empty lower bound is no bound; decimals lie in their ranges; a table begins without any range.
 func TestDroppedRange(t *testing.T) {
 	inStates(t, func(s state) {
 		s.ok("table", "create", "t", "--replicas", "1", "--columns", "k int64, v string null", "--primary_key", "k", "--hash", "k:3",
@@ -147,6 +150,22 @@ func TestDroppedRange(t *testing.T) {
 		for i, k := range []string{"", "a", "m", "z"} {
 			s.insert(s.open("empty"), k, i)
 		}
+
+		s.ok("table", "create", "bare", "--replicas", "1", "--columns", "k int64, v string null", "--primary_key", "k", "--hash", "k:2", "--range", "k: none")
+		bare := s.open("bare")
+		s.wantRanges("bare")
+		wantError(s.T, "no range", s.apply(bare.NewInsert(), 5, "x"), status.NotFound, `table "bare" has no range partition for the row: k = 5`)
+		s.wantCount(bare, "", 0, "")
+		s.ok("table", "alter", "add_range_partition", "bare", "[0, 10)")
+		s.insert(bare, 5, "x")
+		file := filepath.Join(s.TempDir(), "bare.json")
+		text := s.nyala("", "table", "describe", "bare", "--format", "json").out
+		text = regexp.MustCompile(`(?s)"ranges": \[.*\],\n  "tablets"`).ReplaceAllString(text, `"ranges": [], "tablets"`)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			s.Fatal(err)
+		}
+		s.ok("table", "create", "bare again", "--file", file)
+
 		nines := strings.Repeat("9", 38)
 		s.ok("table", "create", "wide", "--replicas", "1", "--columns", "k decimal(38,0), v int32", "--primary_key", "k",
 			"--range", "k: [, -1), [-1, 0), [0, 1), [1, )")
@@ -160,6 +179,11 @@ func TestDroppedRange(t *testing.T) {
 		s.wantRows("t", s.rows(tbl), "-1 low")
 		wantError(s.T, "0", s.apply(tbl.NewInsert(), 0, "x"), status.NotFound, `table "t" has no range partition for the row: k = 0`)
 		s.wantRows("t", s.rows(tbl), "-1 low")
+
+		s.wantRanges("bare", "[0, 10)")
+		s.wantRows("bare", s.rows(s.open("bare")), "5 x")
+		wantError(s.T, "10", s.apply(s.open("bare").NewInsert(), 10, "x"), status.NotFound, `has no range partition for the row: k = 10`)
+		s.wantRanges("bare again")
 
 		empty := s.open("empty")
 		s.wantRanges("empty", "[, 'm')", "['m', )")

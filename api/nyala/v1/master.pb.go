@@ -505,6 +505,7 @@ type CreateTableRequest struct {
 	RangeColumns  *RangeColumns                    `protobuf:"bytes,6,opt,name=range_columns,json=rangeColumns,proto3" json:"range_columns,omitempty"` // absent: all key columns
 	Ranges        []*RangePartition                `protobuf:"bytes,7,rep,name=ranges,proto3" json:"ranges,omitempty"`                                 // empty: one without bounds
 	Splits        []*RangeSplit                    `protobuf:"bytes,8,rep,name=splits,proto3" json:"splits,omitempty"`                                 // where ranges are cut in two
+	NoRanges      bool                             `protobuf:"varint,9,opt,name=no_ranges,json=noRanges,proto3" json:"no_ranges,omitempty"`            // the table begins without any range, and so without tablets
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +594,13 @@ func (x *CreateTableRequest) GetSplits() []*RangeSplit {
 		return x.Splits
 	}
 	return nil
+}
+
+func (x *CreateTableRequest) GetNoRanges() bool {
+	if x != nil {
+		return x.NoRanges
+	}
+	return false
 }
 
 type CreateTableResponse struct {
@@ -2565,7 +2573,7 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"\x05names\x18\x01 \x03(\tR\x05names\":\n" +
 	"\n" +
 	"RangeSplit\x12,\n" +
-	"\x06values\x18\x01 \x03(\v2\x14.nyala.v1.RangeValueR\x06values\"\xcb\x03\n" +
+	"\x06values\x18\x01 \x03(\v2\x14.nyala.v1.RangeValueR\x06values\"\xe8\x03\n" +
 	"\x12CreateTableRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12;\n" +
@@ -2575,7 +2583,8 @@ const file_nyala_v1_master_proto_rawDesc = "" +
 	"request_id\x18\x05 \x01(\fR\trequestId\x12;\n" +
 	"\rrange_columns\x18\x06 \x01(\v2\x16.nyala.v1.RangeColumnsR\frangeColumns\x120\n" +
 	"\x06ranges\x18\a \x03(\v2\x18.nyala.v1.RangePartitionR\x06ranges\x12,\n" +
-	"\x06splits\x18\b \x03(\v2\x14.nyala.v1.RangeSplitR\x06splits\x1a[\n" +
+	"\x06splits\x18\b \x03(\v2\x14.nyala.v1.RangeSplitR\x06splits\x12\x1b\n" +
+	"\tno_ranges\x18\t \x01(\bR\bnoRanges\x1a[\n" +
 	"\n" +
 	"HashByName\x12\x18\n" +
 	"\acolumns\x18\x01 \x03(\tR\acolumns\x12\x1f\n" +
