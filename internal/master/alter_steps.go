@@ -2,6 +2,7 @@ package master
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -182,6 +183,11 @@ func (a *alteration) dropRange(p *nyalav1.RangePartition) error {
 	return nil
 }
 
+// createdName is the name that a table was created with.
+func createdName(meta *nyalav1.CatalogTable) string {
+	return cmp.Or(meta.GetCreatedName(), meta.GetName())
+}
+
 // kept are the table's tablets that aren't dropped.
 func (a *alteration) kept() []*tabletInfo {
 	return slices.DeleteFunc(slices.Clone(a.t.tablets), func(ti *tabletInfo) bool { return slices.Contains(a.dropped, ti) })
@@ -191,7 +197,9 @@ func (a *alteration) kept() []*tabletInfo {
 func (a *alteration) meta(requestID []byte) (*nyalav1.CatalogTable, error) {
 	old := a.t.meta
 	meta := proto.CloneOf(old)
-	meta.Name = a.name
+	if meta.Name = a.name; a.name != old.GetName() {
+		meta.CreatedName = createdName(old)
+	}
 	kept := a.kept()
 	if a.columns.Changed() || a.name != old.GetName() {
 		// A name alone makes a version too: that is how it gets to the tablets.

@@ -64,7 +64,7 @@ func TestCatalogSurvivesKill(t *testing.T) {
 }
 
 // TestCreateAgain: a creation sent again gets its first answer, as long as the master knows of it, also when the table has
-// been deleted in between; another creation of the same name is told that there is one.
+// been renamed or deleted in between; another creation of the same name is told that there is one.
 func TestCreateAgain(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.master.dial()
@@ -85,6 +85,17 @@ func TestCreateAgain(t *testing.T) {
 	require.Equal(t, status.InvalidArgument, status.CodeOf(status.FromGRPC(err)))
 	require.ErrorContains(t, err, `was used for table "t"`)
 	require.Len(t, r.held(), 2)
+
+	for _, names := range [][2]string{{"t", "u"}, {"u", "v"}, {"v", "t"}} {
+		_, err = r.alter(names[0], renameTable(names[1]))
+		require.NoError(t, err)
+		r.awaitAltered(names[1])
+		again, err = c.CreateTable(t.Context(), req)
+		require.NoError(t, err, "the table that it made is %q by now", names[1])
+		require.True(t, proto.Equal(first, again), "not a second table")
+		_, err = c.CreateTable(t.Context(), other)
+		require.ErrorContains(t, err, `was used for table "t"`)
+	}
 
 	r.ts[0].kill() // so that the deleted table stays in the catalog
 	_, err = c.DeleteTable(t.Context(), &nyalav1.DeleteTableRequest{Table: byName("t")})

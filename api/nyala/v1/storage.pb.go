@@ -431,6 +431,7 @@ type CatalogTable struct {
 	AlterRequestIds [][]byte `protobuf:"bytes,11,rep,name=alter_request_ids,json=alterRequestIds,proto3" json:"alter_request_ids,omitempty"`
 	// Earlier versions with which replicas may still have to be made.
 	EarlierSchemas []*Schema `protobuf:"bytes,12,rep,name=earlier_schemas,json=earlierSchemas,proto3" json:"earlier_schemas,omitempty"`
+	CreatedName    string    `protobuf:"bytes,13,opt,name=created_name,json=createdName,proto3" json:"created_name,omitempty"` // the name in the request that created it, where it has another now
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -547,6 +548,13 @@ func (x *CatalogTable) GetEarlierSchemas() []*Schema {
 		return x.EarlierSchemas
 	}
 	return nil
+}
+
+func (x *CatalogTable) GetCreatedName() string {
+	if x != nil {
+		return x.CreatedName
+	}
+	return ""
 }
 
 type CatalogTablet struct {
@@ -728,7 +736,7 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\n" +
 	"replica_id\x18\b \x01(\x04R\treplicaId\"A\n" +
 	"\fKnownServers\x121\n" +
-	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xa3\x04\n" +
+	"\aservers\x18\x01 \x03(\v2\x17.nyala.v1.ServerAddressR\aservers\"\xc6\x04\n" +
 	"\fCatalogTable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x06schema\x18\x02 \x01(\v2\x10.nyala.v1.SchemaR\x06schema\x12D\n" +
@@ -743,7 +751,8 @@ const file_nyala_v1_storage_proto_rawDesc = "" +
 	"\x11partition_version\x18\n" +
 	" \x01(\x04R\x10partitionVersion\x12*\n" +
 	"\x11alter_request_ids\x18\v \x03(\fR\x0falterRequestIds\x129\n" +
-	"\x0fearlier_schemas\x18\f \x03(\v2\x10.nyala.v1.SchemaR\x0eearlierSchemas\"\xbe\x02\n" +
+	"\x0fearlier_schemas\x18\f \x03(\v2\x10.nyala.v1.SchemaR\x0eearlierSchemas\x12!\n" +
+	"\fcreated_name\x18\r \x01(\tR\vcreatedName\"\xbe\x02\n" +
 	"\rCatalogTablet\x12\x19\n" +
 	"\btable_id\x18\x01 \x01(\tR\atableId\x121\n" +
 	"\tpartition\x18\x02 \x01(\v2\x13.nyala.v1.PartitionR\tpartition\x12,\n" +
