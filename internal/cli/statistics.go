@@ -14,7 +14,7 @@ import (
 // statisticsJSON is `table statistics --format json`, in the words of kudu table statistics.
 type statisticsJSON struct {
 	Table string `json:"table"`
-	// OnDiskSize is that of the leaders' replicas, OnDiskSizeAll that of all, both without the log and what is still in memory.
+	// OnDiskSize is that of the leaders' replicas, OnDiskSizeAll that of all, both estimates without the log.
 	OnDiskSize    uint64 `json:"on_disk_size"`
 	OnDiskSizeAll uint64 `json:"on_disk_size_all_replicas"`
 	LiveRowCount  uint64 `json:"live_row_count"`
@@ -30,8 +30,9 @@ func (a *app) tableStatistics() *cobra.Command {
 		Short: "show what a table takes on disk, and how many rows it has",
 		Long: `Show what a table takes on disk, as its servers estimate it, and how many rows it has.
 
-The sizes are those of the stores' files: rows that are still in memory and the servers' common logs don't count, so that a small new
-table takes nothing. The rows are counted by a scan at one snapshot, on all tablets.`,
+The sizes are estimates: the table's share of the stores' files, and what is in memory alone as it stands there, which takes less
+once it is written out. The log, which a server keeps for all its tablets together, doesn't count. The number of rows is exact: they
+are counted by a scan at one snapshot, on all tablets, which takes its time on a large table.`,
 		Args: cobra.ExactArgs(1),
 	}
 	format := tableFormat(cmd, "how to print them", "json")

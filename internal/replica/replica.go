@@ -278,7 +278,7 @@ func (r *Replica) notTheLeader() error {
 	return e
 }
 
-// DiskBytes is about what the replica takes on disk, without its log; 0 where it has no tablet.
+// DiskBytes is about what the replica takes, in files and in memory, without its log; 0 where it has no tablet.
 func (r *Replica) DiskBytes() (uint64, error) {
 	r.mu.Lock()
 	t := r.tablet

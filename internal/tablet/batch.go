@@ -325,7 +325,7 @@ func (b *Batch) emitRows(p *pending, index ident.Index, ts hybridtime.Timestamp)
 			continue
 		}
 		key := o.key(e)
-		d := b.pb.SetDeferred(rowKeyLen(key), e.valLen)
+		d := b.pb.SetDeferred(rowKeyLen(len(key)), e.valLen)
 		putRowKey(d.Key, p.t.number, key, ts)
 		copy(d.Value, o.value(e))
 		must(d.Finish())

@@ -80,7 +80,7 @@ func TestRowKeyRoundTrip(t *testing.T) {
 		if !ok || !bytes.Equal(gotPK, pk) || gotTS != ts {
 			t.Fatalf("%x came back as %x at %d", pk, gotPK, gotTS)
 		}
-		put := make([]byte, rowKeyLen(pk))
+		put := make([]byte, rowKeyLen(len(pk)))
 		putRowKey(put, n, pk, ts)
 		if !bytes.Equal(put, key) || !bytes.Equal(key[:splitPrefix(key)], appendRowPrefix(nil, n, pk)) {
 			t.Fatalf("%x", put)

@@ -75,7 +75,7 @@ func appendTimestamp(dst []byte, ts hybridtime.Timestamp) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, ^uint64(ts)), tsSuffixLen)
 }
 
-// putRowKey fills dst, which has rowKeyLen(primaryKey) bytes.
+// putRowKey fills dst, which has rowKeyLen(len(primaryKey)) bytes.
 func putRowKey(dst []byte, n ident.LocalNumber, primaryKey []byte, ts hybridtime.Timestamp) {
 	binary.BigEndian.PutUint64(dst, uint64(n))
 	dst[8] = kindRow
@@ -86,7 +86,8 @@ func putRowKey(dst []byte, n ident.LocalNumber, primaryKey []byte, ts hybridtime
 	dst[i+9] = tsSuffixLen
 }
 
-func rowKeyLen(primaryKey []byte) int { return keyHeaderLen + len(primaryKey) + 1 + tsSuffixLen }
+// rowKeyLen is the length of a row version's key, of the primary key's.
+func rowKeyLen(primaryKey int) int { return keyHeaderLen + primaryKey + 1 + tsSuffixLen }
 
 // rowBounds are the bounds of all of a replica's rows.
 func rowBounds(n ident.LocalNumber) (lower, upper []byte) {

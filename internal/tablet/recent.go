@@ -24,6 +24,7 @@ type recentKeys struct {
 // keyGeneration holds the keys of the entries between two flushes.
 type keyGeneration struct {
 	last     ident.Index // the highest entry with a key in it
+	bytes    uint64      // of the row versions that its entries wrote
 	segments []filterSegment
 }
 
@@ -52,6 +53,7 @@ func (r *recentKeys) add(index ident.Index, o *overlay, touched []int32) {
 	for _, n := range touched {
 		if e := &o.entries[n]; e.valLen > 0 {
 			g.add(e.hash)
+			g.bytes += uint64(rowKeyLen(o.entries[n].keyLen) + e.valLen)
 		}
 	}
 }
@@ -71,6 +73,17 @@ func (r *recentKeys) durable(index ident.Index) {
 		kept = append(kept, &keyGeneration{})
 	}
 	r.generations = kept
+}
+
+// bytes is about what the row versions take that are in no file yet: a generation counts until the last of it is.
+func (r *recentKeys) bytes() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var n uint64
+	for _, g := range r.generations {
+		n += g.bytes
+	}
+	return n
 }
 
 // snapshot returns the generations at this moment.

@@ -128,7 +128,7 @@ func (t *Tablet) PartitionSchema() *schema.PartitionSchema { return t.partSpec }
 // Config is the latest Raft config that was applied. It isn't to be changed.
 func (t *Tablet) Config() *nyalav1.RaftConfig { return t.meta.Load().config }
 
-// DiskBytes is about what the tablet takes in the store's files. Rows that are still in memory don't count. It reads no row.
+// DiskBytes is about what the tablet takes: in the store's files, and what is in memory alone, as it stands there. It reads no row.
 func (t *Tablet) DiskBytes() (uint64, error) {
 	if err := t.store.enter(); err != nil {
 		return 0, err
@@ -138,7 +138,8 @@ func (t *Tablet) DiskBytes() (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("tablet %s: size: %w", t.TabletID(), err)
 	}
-	return n, nil
+	// From a flush until the store has found out what is durable by it, that counts twice.
+	return n + t.recent.bytes(), nil
 }
 
 // Applied returns the index of the last applied entry and the timestamp of the last applied one that had a timestamp.

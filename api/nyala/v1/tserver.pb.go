@@ -1242,7 +1242,8 @@ type ReplicaStatus struct {
 	// Why the replica counts as down, or its leader commits nothing, because clocks disagree; empty: nothing of the kind.
 	Clocks      string `protobuf:"bytes,18,opt,name=clocks,proto3" json:"clocks,omitempty"`
 	CopiedBytes uint64 `protobuf:"varint,19,opt,name=copied_bytes,json=copiedBytes,proto3" json:"copied_bytes,omitempty"` // while it is copying
-	// What the replica takes on disk, about, without the log and the rows that are still in memory. Filled in where sizes are asked for.
+	// What the replica takes, about: its share of the store's files, and what is in memory alone, as it stands there; without the log.
+	// Filled in where sizes are asked for.
 	OnDiskBytes   uint64 `protobuf:"varint,20,opt,name=on_disk_bytes,json=onDiskBytes,proto3" json:"on_disk_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
