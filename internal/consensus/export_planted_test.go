@@ -26,6 +26,7 @@ var Mistakes = map[string]mistake{
 	"a copy forgets the vote":                  mistakeCopyForgetsVote,
 	"a copy forgets acknowledged entries":      mistakeCopyForgetsLog,
 	"a copy that is out of date is installed":  mistakeCopyOutOfDate,
+	"commit counted from an old term":          mistakeCommitsOldTerm,
 	"vote not persisted":                       mistakeVoteForgotten,
 	"quiet leader answers without asking":      mistakeQuietReads,
 	"rests though it is behind":                mistakeRestsBehind,

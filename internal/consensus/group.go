@@ -340,6 +340,9 @@ func (g *group) leadershipLost() {
 func (g *group) handleMessages(rd raft.Ready, highest hybridtime.Timestamp) {
 	var held []*raftpb.Message
 	var appendMsg *raftpb.Message
+	if g.core.planted(mistakeCommitsOldTerm) && g.node.BasicStatus().RaftState == raft.StateLeader {
+		g.plantCommit(rd.Messages)
+	}
 	for _, m := range rd.Messages {
 		switch {
 		case m.GetTo() == raft.LocalAppendThread:

@@ -44,6 +44,7 @@ func optionsOf(seed uint64) worldOptions {
 	o.noPush = seed%6 == 5
 	o.batched = seed%4 != 1
 	o.quiet, o.timers = seed%3 == 0, seed%15 == 0
+	o.rivals = o.servers == 3 && o.members == 0 && !o.clocks && !o.quiet
 	return o
 }
 
@@ -381,6 +382,9 @@ func (w *world) run() {
 		if w.check.fault != "" {
 			return
 		}
+	}
+	if w.opts.rivals {
+		w.rivals(w.tablets[0])
 	}
 	w.heal()
 }

@@ -63,6 +63,7 @@ type worldOptions struct {
 	batched   bool // heartbeats go in batches
 	quiet     bool // servers send beats, groups with nothing to do rest
 	noPush    bool // commit indexes aren't pushed
+	rivals    bool // two servers lead in turns at the end, each with entries of its own
 	usual     bool // the limits of production; otherwise low ones
 	timers    bool // with quiet: raft's own timers decide when groups elect
 	steps     int
