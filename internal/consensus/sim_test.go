@@ -127,7 +127,7 @@ func (w *world) chaos() {
 		w.restartReplica(s, t)
 	case n < 997:
 		if s.up {
-			s.log.FailNext([]wal.Failure{wal.FailSync, wal.FailMetaSync}[w.rng.IntN(2)])
+			s.log.FailNext([]wal.Failure{wal.FailSync, wal.FailSyncKept}[w.rng.IntN(2)])
 		}
 	case n < 999:
 		w.fence(s, !s.fenced && w.rng.IntN(2) == 0)

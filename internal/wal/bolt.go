@@ -66,6 +66,10 @@ func openLocked(cfg Config, log *slog.Logger, f *os.File, shrink int64) (*Bolt, 
 		return nil, err
 	}
 	s.core = newCore(cfg.Path, log, met, cfg.CacheBytes)
+	if s.boot = cfg.bootID; s.boot == "" {
+		s.boot = bootID()
+	}
+	s.file.once = s.boot != ""
 	s.backend = s.file
 	s.file.observeAppend = met.appendLatency.Observe
 	if err := s.load(); err != nil {
@@ -78,15 +82,27 @@ func openLocked(cfg Config, log *slog.Logger, f *os.File, shrink int64) (*Bolt, 
 // load reads the file and hands it to bbolt once it is found good.
 func (s *Bolt) load() error {
 	begin := time.Now()
-	pages, err := openPages(s.file.f)
-	if err != nil {
-		return &DamageError{Path: s.path, What: "its pages can't be trusted", Err: err}
+	// What a process that was killed had written and not synced is read here like the rest, and is relied on like it.
+	if err := s.file.f.Sync(); err != nil {
+		return fmt.Errorf("sync WAL %s before it is read: %w", s.path, err)
 	}
-	need := int64(pages.meta.pages) * int64(pages.meta.pageSize)
-	warm(s.file.f, need)
-	if err := rebuild(s.core, pages); err != nil {
+	if st, err := s.file.f.Stat(); err == nil {
+		warm(s.file.f, st.Size())
+	}
+	replayed, pages, torn, err := readNewest(s.core, s.file.f)
+	if err != nil {
 		return err
 	}
+	replayed.install()
+	s.core = replayed.core
+	if torn != nil {
+		s.log.Warn("the machine went down in the middle of a commit, which is left out: nothing that it held was acknowledged",
+			"path", s.path, "commit", torn.txid)
+		if err := s.file.withdraw(*torn, pages.meta); err != nil {
+			return fmt.Errorf("WAL %s: take back a torn commit: %w", s.path, err)
+		}
+	}
+	need := int64(pages.meta.pages) * int64(pages.meta.pageSize)
 	if err := s.file.lengthen(need); err != nil {
 		return err
 	}
@@ -115,6 +131,7 @@ type boltFile struct {
 
 	growLeast, trimReserve int64
 
+	once      bool  // a commit takes one sync (torn.go), and not bbolt's two
 	reserved  int64 // bytes to leave free on the disk
 	allocated int64 // the file's first bytes that are known to have blocks; the writer's alone
 	size      atomic.Int64
@@ -145,7 +162,7 @@ func (b *boltFile) open() (err error) {
 			err = &DamageError{Path: b.path, What: "bbolt can't open it", Err: caught(p)}
 		}
 	}()
-	b.db, err = openDB(b.path, b.f)
+	b.db, err = openDB(b.path, b.f, b.once)
 	if err != nil {
 		return fmt.Errorf("open WAL %s: %w", b.path, err)
 	}
@@ -164,11 +181,12 @@ func (b *boltFile) open() (err error) {
 	return nil
 }
 
-// openDB opens bbolt on a file that is open already.
-func openDB(path string, f *os.File) (*bbolt.DB, error) {
+// openDB opens bbolt on a file that is open already. noSync: the caller syncs.
+func openDB(path string, f *os.File, noSync bool) (*bbolt.DB, error) {
 	return bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:         time.Second,
 		PageSize:        pageSize,
+		NoSync:          noSync,
 		NoFreelistSync:  true, // the list of free pages would be written by every commit; it is rebuilt at open
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mapBytes,
@@ -229,6 +247,11 @@ func (b *boltFile) commit(muts []mutation, t *tally, trim bool) error {
 	if err := tx.Commit(); err != nil {
 		return b.afterError(err)
 	}
+	if b.once {
+		if err := syncData(b.f); err != nil {
+			return fmt.Errorf("sync: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -280,6 +303,18 @@ func (b *boltFile) read(fn func(get getter) error) (err error) {
 }
 
 func (b *boltFile) fileBytes() int64 { return b.size.Load() }
+
+// Close implements Store. Of a store that is closed in order the last commit is an empty one: whatever becomes of the pages
+// that only the last commit wrote, nothing is missed by taking the one before (torn.go).
+func (s *Bolt) Close() error {
+	s.writer.Lock()
+	if s.wrote && s.Err() == nil {
+		_ = s.write(newPlan(s.core), true) // all is durable without it
+		s.wrote = false
+	}
+	s.writer.Unlock()
+	return s.core.Close()
+}
 
 // close implements backend. After a panic inside bbolt its locks may be held: then the file stays open, and locked, until
 // the process ends.

@@ -26,7 +26,9 @@ type image struct {
 func images(t testing.TB, commits int) []image {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), FileName)
-	s := mustOpen(t, smallConfig(path))
+	cfg := smallConfig(path)
+	cfg.bootID = "the first"
+	s := mustOpen(t, cfg)
 	defer s.Close()
 	m := newModel()
 	for n := ident.LocalNumber(1); n <= 5; n++ {
@@ -84,7 +86,7 @@ const testPage = pageSize
 // used is the length of an image up to its last page in use.
 func (im image) used() int {
 	f := bytesFile(im.bytes)
-	m, err := readMetaPages(f)
+	m, _, err := readMetaPages(f)
 	if err != nil {
 		return len(im.bytes)
 	}
@@ -105,13 +107,13 @@ func (b bytesFile) ReadAt(p []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// openImage writes an image to a file of its own and opens it.
+// openImage writes an image to a file of its own and opens it, on the machine that wrote it, which has been running since.
 func openImage(t testing.TB, dir string, content []byte) (*Bolt, error) {
 	t.Helper()
 	path := filepath.Join(dir, FileName)
 	require.NoError(t, os.WriteFile(path, content, 0o600))
 	cfg := smallConfig(path)
-	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.Logger, cfg.bootID = slog.New(slog.DiscardHandler), "the first"
 	return OpenBolt(cfg)
 }
 
@@ -302,7 +304,7 @@ func TestLostMetaUpdate(t *testing.T) {
 	all := images(t, 6)
 	last, old := all[5], all[1]
 	content := append([]byte(nil), last.bytes...)
-	m, err := readMetaPages(bytesFile(content))
+	m, _, err := readMetaPages(bytesFile(content))
 	require.NoError(t, err)
 	at := int(1-m.txid%2) * testPage // the older of the two
 	copy(content[at:at+testPage], old.bytes[at:at+testPage])

@@ -31,7 +31,8 @@ type Config struct {
 	Logger        *slog.Logger          // nil: none
 	Registerer    prometheus.Registerer // nil: no metrics
 
-	growBytes int64 // least growth of the file, and what is kept for deletions; 0: the constants of space.go
+	bootID    string // in place of the system's; "": that
+	growBytes int64  // least growth of the file, and what is kept for deletions; 0: the constants of space.go
 }
 
 // DefaultConfig returns the configuration of a store at path.

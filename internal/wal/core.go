@@ -52,6 +52,8 @@ type core struct {
 	stamp   hybridtime.Timestamp // highest in any log at open
 	numbers atomic.Uint64        // the last number given out
 
+	boot string // MetaBoot's value on this machine now; empty: unknown, or the medium has no use for it
+
 	failed atomic.Pointer[FailedError]
 	closed atomic.Bool
 
@@ -60,6 +62,7 @@ type core struct {
 	tally  tally
 	trash  trash
 	strays []*badRecord // unreadable records of groups that are gone
+	wrote  bool         // something was committed since the store was opened
 	cache  cache
 	// Reused by each plan.
 	arena  []byte
@@ -94,6 +97,9 @@ func (c *core) Commit(b *Batch) error {
 	p := newPlan(c)
 	for i := range b.ops {
 		p.apply(&b.ops[i])
+	}
+	if c.boot != "" && string(c.meta[MetaBoot].value) != c.boot { // the writer alone changes the map
+		p.apply(&op{kind: opMeta, key: MetaBoot, record: []byte(c.boot)})
 	}
 	p.takeTrash(c.quota(p.puts))
 	if err := c.write(p, false); err != nil {
@@ -159,6 +165,7 @@ func (c *core) write(p *plan, trim bool) error {
 		return c.fail(err)
 	}
 	p.publish()
+	c.wrote = true
 	return nil
 }
 

@@ -30,6 +30,13 @@
 //	I5: a group number that a durable CreateGroup used is never given out again.
 //	I6: a group that is damaged stays so over restarts until it is deleted; found so at open it takes no other change.
 //	I7: after a failed write or sync nothing is ever written to the file again by this process.
+//	I8: a commit is synced as a whole before the next one begins; its pages are none that the one before uses.
+//
+// # One sync
+//
+// A commit's pages and its meta page are synced together, once. By I8 what a power cut may leave is the last commit torn and the
+// one before whole; which of the two a file holds is found out at open, and a torn commit, which nobody was told of, is left out.
+// torn.go has the argument, and how a torn commit is told from a damaged one.
 //
 // # Damage
 //
@@ -39,7 +46,8 @@
 // (DamageError; SetAside). A fault while reading the map and a panic inside bbolt are caught and fail the file; a failed
 // sync fails it for good; a full disk changes and fails nothing (space.go argues it).
 //
-// Two things are out of reach. A disk that acknowledges a sync and then loses the newest meta page whole shows a consistent
+// Three things are out of reach. Of a commit that the machine went down after, before the next one or the store's end, a page
+// may have rotted: it is taken for torn. A disk that acknowledges a sync and then loses the newest meta page whole shows a consistent
 // older commit. And when a write fails, bbolt walks its map in a goroutine of its own to undo the transaction: a page that
 // can't be read at that moment ends the process, which a failed disk may do.
 //
@@ -58,5 +66,5 @@
 // One conformance suite and one model test (random batches, crashes, a naive model) run on both stores; a raft group of
 // three runs on each under a random schedule. Failures: each way on the twin, and on the file through replaced descriptors
 // and a truncated map. Damage: bits, sectors and pages of real files, stale pages, cuts, and the images that a power cut may
-// leave. Every decoder has a fuzz target.
+// leave, of a torn commit those without any one page or sector too. Every decoder has a fuzz target.
 package wal

@@ -52,7 +52,7 @@ func TestMemFailures(t *testing.T) {
 			if err := s.Commit(b); err == nil {
 				rt.Fatalf("the store goes on after: %v", f)
 			}
-			if f != FailMetaSync {
+			if f != FailSyncKept {
 				m = before
 			}
 		}

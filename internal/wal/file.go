@@ -45,7 +45,15 @@ func createFile(path string) error {
 		if err := b.Put(formatKey, encodeFormat()); err != nil {
 			return err
 		}
-		return b.Put(tallyKey, (&tally{commit: uint64(tx.ID()), nextSeq: 1}).encode())
+		t := tally{commit: uint64(tx.ID()), nextSeq: 1}
+		if boot := bootID(); boot != "" {
+			value := encodeMeta(MetaBoot, []byte(boot))
+			t.add(storedCRC(value))
+			if err := tx.Bucket([]byte{byte(bucketMeta)}).Put([]byte(MetaBoot), value); err != nil {
+				return err
+			}
+		}
+		return b.Put(tallyKey, t.encode())
 	})
 	if cerr := db.Close(); err == nil {
 		err = cerr

@@ -25,6 +25,24 @@ func allocate(f *os.File, size int64) error {
 	}
 }
 
+// syncData makes what was written to the file durable, and what is needed to read it back.
+func syncData(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// bootID names the running of the kernel: another one after each power cut and each restart of the machine. Empty: unknown.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
 // lockHolder names the process that holds a lock on the file, as far as the system tells.
 func lockHolder(f *os.File) string {
 	const unknown = "another process"

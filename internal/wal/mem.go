@@ -23,13 +23,13 @@ type Failure int
 const (
 	// FailNoSpace: the disk is full. Nothing changes and the store goes on.
 	FailNoSpace Failure = iota + 1
-	// FailWrite: a write of the data pages fails. The store has failed; after a restart the batch isn't there.
+	// FailWrite: a write of the pages fails. The store has failed; after a restart the batch isn't there.
 	FailWrite
-	// FailSync: the sync after the data pages fails. The store has failed; after a restart the batch isn't there.
+	// FailSync: the sync fails. The store has failed; after a restart the batch isn't there.
 	FailSync
-	// FailMetaSync: the sync after the meta page fails. The store has failed; after a restart the batch is there, though
-	// nobody was told so.
-	FailMetaSync
+	// FailSyncKept: the sync fails, after all had reached the disk. The store has failed; after a restart the batch is there,
+	// though nobody was told so.
+	FailSyncKept
 	// FailMap: reading the map faults. The store has failed; after a restart the batch isn't there.
 	FailMap
 )
@@ -39,11 +39,11 @@ func (f Failure) String() string {
 	case FailNoSpace:
 		return "no space"
 	case FailWrite:
-		return "write of the data pages"
+		return "write of the pages"
 	case FailSync:
-		return "sync of the data pages"
-	case FailMetaSync:
-		return "sync of the meta page"
+		return "sync"
+	case FailSyncKept:
+		return "sync that lost nothing"
 	case FailMap:
 		return "fault while reading the map"
 	}
@@ -51,7 +51,7 @@ func (f Failure) String() string {
 }
 
 // Failures are all ways to fail.
-var Failures = []Failure{FailNoSpace, FailWrite, FailSync, FailMetaSync, FailMap}
+var Failures = []Failure{FailNoSpace, FailWrite, FailSync, FailSyncKept, FailMap}
 
 // NewMem returns an empty store.
 func NewMem() *Mem {
@@ -153,7 +153,7 @@ func (m *memory) apply(muts []mutation, t *tally, trim bool) error {
 	switch {
 	case f == FailNoSpace, m.full && !trim:
 		return fmt.Errorf("memory: %w", ErrNoSpace)
-	case f != 0 && f != FailMetaSync:
+	case f != 0 && f != FailSyncKept:
 		return &faultError{fmt.Errorf("injected: %v", f)}
 	}
 	t.commit = m.number + 1
@@ -166,7 +166,7 @@ func (m *memory) apply(muts []mutation, t *tally, trim bool) error {
 	}
 	m.buckets[bucketTally][string(tallyKey)] = t.encode()
 	m.number = t.commit
-	if f == FailMetaSync {
+	if f == FailSyncKept {
 		return &faultError{fmt.Errorf("injected: %v", f)}
 	}
 	return nil

@@ -30,6 +30,7 @@ const (
 	pageMeta          = 0x04
 	leafElementBucket = 0x01
 	metaSize          = 64
+	metaTxidAt        = 48
 )
 
 var nativeEndian = binary.NativeEndian
@@ -71,7 +72,7 @@ func decodeMetaPage(b []byte, id uint64) (boltMeta, error) {
 		root:     nativeEndian.Uint64(m[16:]),
 		freelist: nativeEndian.Uint64(m[32:]),
 		pages:    nativeEndian.Uint64(m[40:]),
-		txid:     nativeEndian.Uint64(m[48:]),
+		txid:     nativeEndian.Uint64(m[metaTxidAt:]),
 	}
 	if s := meta.pageSize; s < 1024 || s > 1<<16 || s&(s-1) != 0 {
 		return meta, fmt.Errorf("page size %d", s)
@@ -82,37 +83,48 @@ func decodeMetaPage(b []byte, id uint64) (boltMeta, error) {
 	return meta, nil
 }
 
-// readMetaPages returns the newest of the two meta pages. One that is bad is damage, never a commit cut short: a commit
-// changes 80 bytes of the page, within one sector, which a disk writes whole or not at all; and files are created under
-// another name and renamed when both pages are durable. The two must belong to commits that follow on each other.
-func readMetaPages(f io.ReaderAt) (boltMeta, error) {
-	first := make([]byte, pageHeaderSize+metaSize)
-	if _, err := f.ReadAt(first, 0); err != nil && !errors.Is(err, io.EOF) {
-		return boltMeta{}, err
-	}
-	m0, err := decodeMetaPage(first, 0)
+// readMetaPages returns the two meta pages. One that is bad is damage, never a commit cut short: a commit changes 80 bytes of
+// the page, within one sector, which a disk writes whole or not at all; and files are created under another name and renamed
+// when both pages are durable. The two must belong to commits that follow on each other.
+func readMetaPages(f io.ReaderAt) (newest, older boltMeta, err error) {
+	m0, err := readMetaPage(f, 0, 0)
 	if err != nil {
-		return boltMeta{}, fmt.Errorf("meta page 0: %w", err)
+		return boltMeta{}, boltMeta{}, err
 	}
-	second := make([]byte, pageHeaderSize+metaSize)
-	if _, err := f.ReadAt(second, int64(m0.pageSize)); err != nil && !errors.Is(err, io.EOF) {
-		return boltMeta{}, err
-	}
-	m1, err := decodeMetaPage(second, 1)
+	m1, err := readMetaPage(f, 1, int64(m0.pageSize))
 	if err != nil {
-		return boltMeta{}, fmt.Errorf("meta page 1: %w", err)
+		return boltMeta{}, boltMeta{}, err
 	}
 	if m0.pageSize != m1.pageSize {
-		return boltMeta{}, fmt.Errorf("meta pages have page sizes %d and %d", m0.pageSize, m1.pageSize)
+		return boltMeta{}, boltMeta{}, fmt.Errorf("meta pages have page sizes %d and %d", m0.pageSize, m1.pageSize)
 	}
-	newest, other := m0, m1
+	newest, older = m0, m1
 	if m1.txid > m0.txid {
-		newest, other = m1, m0
+		newest, older = m1, m0
 	}
-	if newest.txid != other.txid+1 {
-		return boltMeta{}, fmt.Errorf("meta pages are of commits %d and %d, which don't follow on each other", m0.txid, m1.txid)
+	if newest.txid != older.txid+1 {
+		return boltMeta{}, boltMeta{}, fmt.Errorf("meta pages are of commits %d and %d, which don't follow on each other", m0.txid, m1.txid)
 	}
-	return newest, nil
+	return newest, older, nil
+}
+
+func readMetaPage(f io.ReaderAt, id uint64, at int64) (boltMeta, error) {
+	b := make([]byte, pageHeaderSize+metaSize)
+	if _, err := f.ReadAt(b, at); err != nil && !errors.Is(err, io.EOF) {
+		return boltMeta{}, err
+	}
+	m, err := decodeMetaPage(b, id)
+	if err != nil {
+		return boltMeta{}, fmt.Errorf("meta page %d: %w", id, err)
+	}
+	return m, nil
+}
+
+// sealMeta computes the checksum of a meta page's body.
+func sealMeta(m []byte) {
+	h := fnv.New64a()
+	_, _ = h.Write(m[:metaSize-8])
+	nativeEndian.PutUint64(m[metaSize-8:], h.Sum64())
 }
 
 // pageFile is a bbolt file being read.
@@ -141,12 +153,17 @@ func badPage(id uint64, format string, args ...any) error {
 	return &pageError{page: id, what: fmt.Sprintf(format, args...)}
 }
 
-// openPages reads the meta pages and the root, and finds the buckets.
+// openPages reads the root of the newest commit, and finds the buckets.
 func openPages(f io.ReaderAt) (*pageFile, error) {
-	meta, err := readMetaPages(f)
+	newest, _, err := readMetaPages(f)
 	if err != nil {
 		return nil, err
 	}
+	return openCommit(f, newest)
+}
+
+// openCommit is openPages for a commit whose meta page is known.
+func openCommit(f io.ReaderAt, meta boltMeta) (*pageFile, error) {
 	const most = 1 << 40 // bytes; the bitmap takes one bit a page
 	if meta.pages > most/uint64(meta.pageSize) {
 		return nil, fmt.Errorf("the meta page speaks of %d pages", meta.pages)
@@ -154,7 +171,7 @@ func openPages(f io.ReaderAt) (*pageFile, error) {
 	p := &pageFile{
 		f: f, meta: meta, seen: make([]uint64, meta.pages/64+1), buckets: map[bucketID]boltBucket{},
 	}
-	err = p.walk(meta.root, nil, nil, 0, func(flags uint32, key, value []byte) error {
+	err := p.walk(meta.root, nil, nil, 0, func(flags uint32, key, value []byte) error {
 		if flags&leafElementBucket == 0 || len(key) != 1 || len(value) < bucketHeaderSize {
 			return badPage(meta.root, "unknown record %q among the buckets", key)
 		}

@@ -35,20 +35,19 @@ func newReader(f *os.File, path string) (*Reader, error) {
 	if err := lockAt(f, path, false); err != nil {
 		return nil, err
 	}
-	pages, err := openPages(f)
-	if err != nil {
-		return nil, &DamageError{Path: path, What: "its pages can't be trusted", Err: err}
-	}
 	met, err := newMetrics(nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	c := newCore(path, slog.New(slog.DiscardHandler), met, 0)
-	c.backend = &pageBackend{pages: pages}
-	if err := rebuild(c, pages); err != nil {
+	c.boot = bootID()
+	replayed, pages, _, err := readNewest(c, f)
+	if err != nil {
 		return nil, err
 	}
-	return &Reader{core: c, f: f}, nil
+	replayed.install()
+	replayed.core.backend = &pageBackend{pages: pages}
+	return &Reader{core: replayed.core, f: f}, nil
 }
 
 // Groups returns the groups there are, by number.

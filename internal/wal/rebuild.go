@@ -19,18 +19,40 @@ import (
 // start to its last entry, and reach the commit index. Dead records that were not deleted yet follow from the same rule: the
 // trash deletes in ascending order, so whatever still stands there is superseded by something that still stands there too.
 func rebuild(c *core, src source) error {
+	r, err := replayAll(c, src)
+	if err == nil {
+		r.install()
+	}
+	return err
+}
+
+// replayAll is rebuild without the last step: what was read is in no log yet.
+func replayAll(c *core, src source) (*rebuilder, error) {
 	r := &rebuilder{core: c, logs: map[ident.LocalNumber]*replay{}}
 	for _, step := range []func(source) error{r.readTally, r.readMeta, r.readGroups, r.readStates, r.readEntries, r.check} {
 		err := step(src)
 		if bad := (*pageError)(nil); errors.As(err, &bad) && !errors.Is(err, ErrDamaged) {
-			return r.damaged(err, "its pages can't be trusted")
+			return nil, r.damaged(err, "its pages can't be trusted")
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	r.install()
-	return nil
+	return r, nil
+}
+
+// faults counts what is wrong without costing the file: 0 where the last commit is there as it was made.
+func (r *rebuilder) faults() int {
+	n := r.bad
+	if r.found.sum != r.want.sum {
+		n++
+	}
+	for _, p := range r.logs {
+		if p.why != nil {
+			n++
+		}
+	}
+	return n
 }
 
 type rebuilder struct {

@@ -3,7 +3,6 @@ package wal
 import (
 	"bytes"
 	"encoding/hex"
-	"hash/fnv"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -240,27 +239,21 @@ func FuzzOpenPages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, at := range []int{pageHeaderSize, testPage + pageHeaderSize} {
 			if len(b) >= at+metaSize {
-				putMetaSum(b[at : at+metaSize])
+				sealMeta(b[at : at+metaSize])
 			}
-		}
-		p, err := openPages(bytesFile(b))
-		if err != nil {
-			return
 		}
 		met, _ := newMetrics(nil, nil)
 		c := newCore("fuzz", discard, met, 0)
-		c.backend = &pageBackend{pages: p}
-		if err := rebuild(c, p); err != nil {
+		c.boot = "the next"
+		r, p, _, err := readNewest(c, bytesFile(b))
+		if err != nil {
 			return
 		}
+		r.install()
+		c = r.core
+		c.backend = &pageBackend{pages: p}
 		_ = c.Dump(t.Context(), "", func(DumpEntry) error { return nil })
 	})
 }
 
 var discard = slog.New(slog.DiscardHandler)
-
-func putMetaSum(m []byte) {
-	h := fnv.New64a()
-	_, _ = h.Write(m[:metaSize-8])
-	nativeEndian.PutUint64(m[metaSize-8:], h.Sum64())
-}

@@ -62,7 +62,7 @@ func (b *boltFile) rewrite(t tally) error {
 	if err != nil {
 		return err
 	}
-	db, err := openDB(temp, f)
+	db, err := openDB(temp, f, true)
 	if err != nil {
 		f.Close()
 		return err
@@ -80,6 +80,7 @@ func (b *boltFile) rewrite(t tally) error {
 		os.Remove(temp)
 		return err
 	}
+	db.NoSync = b.once
 	// From here on the new file is the WAL. The lock on it was taken when bbolt opened it.
 	old := b.db
 	b.db, b.f, b.allocated = db, f, 0
@@ -92,9 +93,8 @@ func (b *boltFile) rewrite(t tally) error {
 	return nil
 }
 
-// copyRecords fills an empty database. Only the last transaction is synced: it is the one that makes the file a WAL.
+// copyRecords fills an empty database, which the caller syncs: it isn't the WAL before that.
 func copyRecords(db *bbolt.DB, pages *pageFile, t tally) error {
-	db.NoSync = true
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, id := range allBuckets {
 			if _, err := tx.CreateBucket([]byte{byte(id)}); err != nil {
@@ -113,7 +113,6 @@ func copyRecords(db *bbolt.DB, pages *pageFile, t tally) error {
 			}
 		}
 	}
-	db.NoSync = false
 	return db.Update(func(tx *bbolt.Tx) error {
 		t.commit = uint64(tx.ID())
 		bucket := tx.Bucket([]byte{byte(bucketTally)})

@@ -114,7 +114,7 @@ func (b *boltFile) metaPagesGood() error {
 		return err
 	}
 	defer f.Close()
-	_, err = readMetaPages(f)
+	_, _, err = readMetaPages(f)
 	return err
 }
 

@@ -62,7 +62,7 @@ type Store interface {
 	Size() Size
 	// Err is not nil once the store has failed or was closed.
 	Err() error
-	// Close gives everything back. It does not sync: what was committed is durable already. Idempotent.
+	// Close gives everything back. What was committed is durable already. Idempotent.
 	Close() error
 }
 
