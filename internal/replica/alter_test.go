@@ -101,7 +101,7 @@ func TestRetryAfterDrop(t *testing.T) {
 	require.NoError(t, a.DropColumn("v"))
 	dropped, err := a.Schema()
 	require.NoError(t, err)
-	_, err = leader.replica(id).Alter(t.Context(), dropped.ToProto())
+	_, err = leader.replica(id).Alter(t.Context(), dropped.ToProto(), "")
 	require.NoError(t, err)
 	for _, s := range r.servers {
 		r.level(id, s)
