@@ -269,3 +269,42 @@ func ExampleSession_backgroundFlush() {
 		fmt.Println(row.Error())
 	}
 }
+
+// Change a table while programs write to it: the steps are taken all or none, and every tablet has them when Apply returns.
+func ExampleTable_Alter() {
+	ctx := context.Background()
+	c, err := client.Connect(ctx, client.Options{Masters: []string{"localhost:7051"}})
+	if err != nil {
+		panic(err)
+	}
+	defer c.Close()
+	table, err := c.OpenTable(ctx, "events")
+	if err != nil {
+		panic(err)
+	}
+	altered, err := table.Alter().
+		AddColumn(client.Column{Name: "severity", Type: client.Int8}, 3). // which rows that are there read as, too
+		RenameColumn("what", "message").
+		Apply(ctx)
+	if err != nil {
+		panic(err) // then nothing was changed, and the message says which step couldn't be
+	}
+
+	// Table still is as it was opened: what it writes gets the default. The one that Apply returned knows the new columns.
+	op := altered.NewInsert()
+	if err := errors.Join(op.Set("id", 2), op.Set("at", time.Now()), op.Set("message", "fire"), op.Set("severity", 9)); err != nil {
+		panic(err)
+	}
+	if err := c.NewSession(client.SessionOptions{}).Apply(ctx, op); err != nil {
+		panic(err)
+	}
+	severe, err := altered.Predicate("severity", client.GreaterEqual, 5)
+	if err != nil {
+		panic(err)
+	}
+	n, err := altered.Count(ctx, client.ScanOptions{Predicates: []client.Predicate{severe}})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(n, "row")
+}

@@ -19,6 +19,11 @@ func (a *app) tableAlter() *cobra.Command {
 
 Programs that have the table open go on with the columns that they know. What reads or writes a column that was deleted is
 refused, also where another column has its name by then.`,
+		Example: `  nyala table alter add_column t "severity int8 default 3 comment '9 is the worst'"
+  nyala table alter rename_column t what message
+  nyala table alter add_range_partition d "['2015-01-01', '2016-01-01')"
+  nyala table alter drop_range_partition d "[, '2014-01-01')"
+  nyala table alter rename_table t events`,
 	}
 	cmd.AddCommand(
 		a.alterCommand("rename_table TABLE NEW_NAME", "give a table another name", 2,
