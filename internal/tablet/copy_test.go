@@ -24,7 +24,7 @@ func (m *machine) copy(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close() // where the test fails: the store can't be closed before
+	defer func() { _ = e.Close() }() // where the test fails: the store can't be closed before
 	at := len(model.log)
 	if i, _ := e.Applied(); int(i) != at {
 		t.Fatalf("the export is at %d, the tablet at %d", i, at)
@@ -34,7 +34,7 @@ func (m *machine) copy(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer im.Abort()
+	defer func() { _ = im.Abort() }()
 	if rapid.Bool().Draw(t, "no time") {
 		e.looks = 1
 	}
