@@ -3,6 +3,8 @@ package localcluster
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -39,6 +41,12 @@ const (
 	maxServers           = 64
 )
 
+// ownFlags are those that no user may set: the cluster would look for its servers where they aren't.
+var ownFlags = []string{
+	"rpc_bind_addresses", "rpc_advertised_addresses", "webserver_interface", "webserver_port", "fs_wal_dir", "fs_data_dirs", "log_dir",
+	"master_addresses", "tserver_master_addrs",
+}
+
 // Validate reports every fault of the configuration at once.
 func (c Config) Validate() error {
 	var errs []error
@@ -52,6 +60,12 @@ func (c Config) Validate() error {
 	case 0, 1, 3, 5:
 	default:
 		errs = append(errs, fmt.Errorf("%d masters: choose 1, 3 or 5", c.Masters))
+	}
+	for _, f := range slices.Concat(c.MasterFlags, c.TserverFlags) {
+		name, _, _ := strings.Cut(strings.TrimLeft(f, "-"), "=")
+		if slices.Contains(ownFlags, strings.ReplaceAll(name, "-", "_")) {
+			errs = append(errs, fmt.Errorf("the flag %s: the cluster gives each server its addresses and folders itself; nyala local status shows them", f))
+		}
 	}
 	return errors.Join(errs...)
 }
