@@ -150,6 +150,9 @@ func (a *app) makeTable(ctx context.Context, c *client.Client, o client.CreateTa
 	}
 	a.note("created table %s: %s, %s each, in %s", quoteName(t.Name()), plural(t.Info().Tablets, "tablet"),
 		plural(t.Replicas(), "replica"), took(time.Since(began)))
+	if o.NoRanges {
+		a.note("it takes no row before it has a range: nyala table alter add_range_partition %s \"[LOW, HIGH)\"", quoteName(t.Name()))
+	}
 	return t, nil
 }
 

@@ -190,6 +190,9 @@ func parseRangeFlag(o *client.CreateTableOptions, text string) error {
 		o.NoRanges = true
 		return nil
 	}
-	o.Ranges, err = parseRanges(columns, rest)
-	return err
+	// With blanks in the columns' place, so that the positions in messages are those of the whole.
+	if o.Ranges, err = parseRanges(columns, strings.Repeat(" ", len(text)-len(rest))+rest); err != nil {
+		return usageError("--range: %w", err)
+	}
+	return nil
 }

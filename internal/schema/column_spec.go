@@ -176,6 +176,9 @@ func (p *specParser) typeOf(c *Column) error {
 	lower := strings.ToLower(name.text)
 	switch {
 	case lower == "decimal" && (len(args) == 1 || len(args) == 2):
+		if n := args[0].n; n < 1 || n > maxPrecision {
+			return p.fault(args[0].pos, "column %q: the precision of a decimal is 1 to %d", c.Name, maxPrecision)
+		}
 		c.Precision = args[0].small()
 		if len(args) == 2 {
 			c.Scale = args[1].small()
@@ -188,8 +191,10 @@ func (p *specParser) typeOf(c *Column) error {
 			return p.fault(args[0].pos, "the length of a varchar is 1 to %d", MaxVarcharLength)
 		}
 		return nil
-	case lower == "decimal" || lower == "varchar":
-		return p.fault(name.pos, "column %q: want decimal(precision, scale) or varchar(length)", c.Name)
+	case lower == "decimal":
+		return p.fault(name.pos, "column %q: a decimal needs a precision, as in decimal(9) or decimal(9, 2)", c.Name)
+	case lower == "varchar":
+		return p.fault(name.pos, "column %q: a varchar needs a length, as in varchar(100)", c.Name)
 	case len(args) > 0:
 		return p.fault(args[0].pos, "column %q: the type %s takes no attributes", c.Name, lower)
 	}
@@ -198,6 +203,9 @@ func (p *specParser) typeOf(c *Column) error {
 	}
 	return nil
 }
+
+// maxPrecision is the most digits that any decimal type holds.
+const maxPrecision = 38
 
 // decimalType is the narrowest type that holds the precision.
 func decimalType(precision uint8) Type {

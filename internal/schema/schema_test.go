@@ -224,7 +224,10 @@ func TestColumnSpecs(t *testing.T) {
 		{"d decimal(4,2) default 1.005", `character 24: column "d" (decimal(4,2)): "1.005": more digits behind the point than the scale 2`},
 		{"id int8 comment hello", `character 17: want a comment in single quotes, have "hello"`},
 		{"id int64(3)", `character 10: column "id": the type int64 takes no attributes`},
-		{"id decimal", `character 4: column "id": want decimal(precision, scale) or varchar(length)`},
+		{"id decimal", `character 4: column "id": a decimal needs a precision, as in decimal(9) or decimal(9, 2)`},
+		{"id decimal(39)", `character 12: column "id": the precision of a decimal is 1 to 38`},
+		{"id decimal(0, 0)", `character 12: column "id": the precision of a decimal is 1 to 38`},
+		{"id varchar", `character 4: column "id": a varchar needs a length, as in varchar(100)`},
 		{"id varchar(x)", `character 12: want a number, have "x"`},
 		{"id varchar(70000)", "character 12: the length of a varchar is 1 to 65535"},
 	} {
