@@ -68,6 +68,13 @@ func (t *fakeTablet) apply(op *schema.DecodedOp) *status.Error {
 	if row != nil && op.Type == schema.Insert {
 		return status.New(status.AlreadyPresent, "the key is already present")
 	}
+	if op.Type == schema.Delete {
+		if row == nil {
+			return status.New(status.NotFound, "key not found")
+		}
+		delete(t.rows, key)
+		return nil
+	}
 	fresh := make([]schema.Value, t.table.schema.NumColumns())
 	copy(fresh, row)
 	for i := range fresh {

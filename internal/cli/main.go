@@ -101,6 +101,7 @@ func (a *app) root() *cobra.Command {
 		a.versionCommand(),
 	)
 	strict(root)
+	a.addCompletion(root)
 	return root
 }
 

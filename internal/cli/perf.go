@@ -32,14 +32,18 @@ type loadgenFlags struct {
 	threads     int
 	rows        uint64
 	hash        int
+	ranges      int
 	replicas    int
+	database    string
 	seqStart    int64
 	random      bool
 	randomKey   bool
+	randomRest  bool
 	stringLen   int
 	stringFixed string
 	upsert      bool
 	runScan     bool
+	cleanup     bool
 	perFlush    int
 	bufferBytes int
 	showErrors  int
@@ -65,26 +69,52 @@ number of a sequence that each thread has for itself, or a random one.`,
 	fl.IntVar(&f.threads, "num_threads", 2, "how many threads insert, each with a session of its own")
 	fl.Uint64Var(&f.rows, "num_rows_per_thread", 1000, "rows that each thread inserts")
 	fl.IntVar(&f.hash, "table_num_hash_partitions", 8, "hash partitions of the table that is made")
+	fl.IntVar(&f.ranges, "table_num_range_partitions", 1, "ranges of the table that is made: they divide a sequence evenly")
+	fl.StringVar(&f.database, "auto_database", "", "what the name of the table that is made begins with, a point between")
 	fl.IntVar(&f.replicas, "table_num_replicas", 1, "replicas of each tablet of the table that is made")
 	fl.Int64Var(&f.seqStart, "seq_start", 0, "where the sequence of the first thread begins")
 	fl.BoolVar(&f.random, "use_random", false, "random numbers instead of a sequence")
 	fl.BoolVar(&f.randomKey, "use_random_pk", false, "random numbers for the key alone")
+	fl.BoolVar(&f.randomRest, "use_random_non_pk", false, "random numbers for all but the key")
 	fl.IntVar(&f.stringLen, "string_len", 32, "characters of a generated string")
 	fl.StringVar(&f.stringFixed, "string_fixed", "", "this text for every string instead of a generated one")
 	fl.BoolVar(&f.upsert, "use_upsert", false, "upsert instead of insert")
 	fl.BoolVar(&f.runScan, "run_scan", false, "count the rows afterwards, and compare")
+	fl.BoolVar(&f.cleanup, "run_cleanup", false, "delete the inserted rows at the end, after the scan")
 	fl.IntVar(&f.perFlush, "flush_per_n_rows", 0, "flush by hand after this many rows of a thread; 0: in the background")
 	fl.IntVar(&f.bufferBytes, "buffer_size_bytes", 64<<20, "bytes that each session buffers")
 	fl.IntVar(&f.showErrors, "show_first_n_errors", 0, "how many row errors to show")
 	fl.StringVar(&f.via, "via", "", "the tablet server, by UUID or RPC address, that all writes go to")
 	fl.Var(&f.format, "format", "how to print the report")
 	cmd.RunE = a.withClient(func(cmd *cobra.Command, c *client.Client, _ []string) error {
-		if f.threads < 1 || f.threads > 1024 || f.stringLen < 0 || f.stringLen > schema.MaxCellSize || f.perFlush < 0 || f.bufferBytes < 1 {
-			return usageError("--num_threads 1 to 1024, --string_len 0 to %d, --flush_per_n_rows from 0 on, --buffer_size_bytes from 1 on", schema.MaxCellSize)
+		if err := f.check(); err != nil {
+			return err
 		}
 		return a.loadgen(cmd.Context(), c, f)
 	})
 	return cmd
+}
+
+func (f *loadgenFlags) check() error {
+	switch {
+	case f.threads < 1 || f.threads > 1024:
+		return usageError("--num_threads %d: choose 1 to 1024", f.threads)
+	case f.rows == 0 || f.rows > 1<<40:
+		return usageError("--num_rows_per_thread %d: choose 1 to %d", f.rows, uint64(1)<<40)
+	case f.hash < 1:
+		return usageError("--table_num_hash_partitions %d: choose 1 or more", f.hash)
+	case f.ranges < 1 || f.ranges > 1000:
+		return usageError("--table_num_range_partitions %d: choose 1 to 1000", f.ranges)
+	case f.stringLen < 0 || f.stringLen > schema.MaxCellSize:
+		return usageError("--string_len %d: choose 0 to %d", f.stringLen, schema.MaxCellSize)
+	case f.perFlush < 0:
+		return usageError("--flush_per_n_rows %d: choose a number of rows, or 0", f.perFlush)
+	case f.bufferBytes < 1:
+		return usageError("--buffer_size_bytes %d: choose 1 or more", f.bufferBytes)
+	case f.cleanup && (f.random || f.randomKey):
+		return usageError("--run_cleanup finds the rows again by their keys, which mustn't be random: leave out --use_random and --use_random_pk")
+	}
+	return nil
 }
 
 // loadgenReport is what a run came to.
@@ -95,6 +125,7 @@ type loadgenReport struct {
 	Seconds   float64 `json:"seconds"`
 	RowsPerS  float64 `json:"rows_per_s"`
 	Scanned   *uint64 `json:"scanned_rows,omitempty"`
+	Deleted   *uint64 `json:"deleted_rows,omitempty"`
 	MSPerRow  float64 `json:"ms_per_row"`
 	firstErrs []string
 }
@@ -121,7 +152,11 @@ func (a *app) loadgen(ctx context.Context, c *client.Client, f loadgenFlags) err
 		}()
 	}
 	a.note("inserting into table %s", quoteName(t.Name()))
-	r, err := runLoadgen(ctx, c, t, f, via)
+	insert := t.NewInsert
+	if f.upsert {
+		insert = t.NewUpsert
+	}
+	r, err := runLoadgen(ctx, c, t, f, via, insert)
 	if err != nil {
 		return err
 	}
@@ -135,6 +170,18 @@ func (a *app) loadgen(ctx context.Context, c *client.Client, f loadgenFlags) err
 		}
 		r.Scanned = &n
 	}
+	switch {
+	case f.cleanup && r.Errors > 0:
+		a.note("the rows are left: some keys were there before the run, and aren't its own to delete")
+	case f.cleanup:
+		// A delete leaves out what isn't in the key, so the same rows serve.
+		d, err := runLoadgen(ctx, c, t, f, via, t.NewDelete)
+		if err != nil {
+			return err
+		}
+		n := d.Rows - d.Errors
+		r.Deleted = &n
+	}
 	if f.format.value == "json" {
 		err = printJSON(a.Out, r)
 	} else {
@@ -142,6 +189,9 @@ func (a *app) loadgen(ctx context.Context, c *client.Client, f loadgenFlags) err
 			r.Rows, r.Errors, 1000*r.Seconds, r.MSPerRow, r.RowsPerS)
 		if err == nil && r.Scanned != nil {
 			_, err = fmt.Fprintf(a.Out, "SCAN report\n    rows:       %d\n", *r.Scanned)
+		}
+		if err == nil && r.Deleted != nil {
+			_, err = fmt.Fprintf(a.Out, "CLEANUP report\n    rows deleted: %d\n", *r.Deleted)
 		}
 	}
 	switch want := r.Rows - r.Errors; {
@@ -165,14 +215,22 @@ func loadgenTable(f loadgenFlags) client.CreateTableOptions {
 		},
 		PrimaryKey: []string{"key"}, Replicas: f.replicas,
 	}
+	if f.database != "" {
+		o.Name = f.database + "." + o.Name
+	}
 	if f.hash > 1 {
 		o.Hash = []client.HashPartition{{Columns: []string{"key"}, Buckets: f.hash}}
+	}
+	// The outermost ranges have no ends: keys may be random.
+	span := int64(f.threads) * int64(f.rows) * int64(len(o.Columns))
+	for i := 1; i < f.ranges; i++ {
+		o.Splits = append(o.Splits, []any{f.seqStart + span/int64(f.ranges)*int64(i)})
 	}
 	return o
 }
 
-// runLoadgen inserts, and returns when all threads have been answered.
-func runLoadgen(ctx context.Context, c *client.Client, t *client.Table, f loadgenFlags, via string) (loadgenReport, error) {
+// runLoadgen applies operations that newOp makes, and returns when all threads have been answered.
+func runLoadgen(ctx context.Context, c *client.Client, t *client.Table, f loadgenFlags, via string, newOp func() *client.Operation) (loadgenReport, error) {
 	began := time.Now()
 	var rows, faults atomic.Uint64
 	var mu sync.Mutex
@@ -194,7 +252,7 @@ func runLoadgen(ctx context.Context, c *client.Client, t *client.Table, f loadge
 					}
 				}
 			}
-			err := generate(ctx, s, t, f, i, &rows, note)
+			err := generate(ctx, s, newOp(), t, f, i, &rows, note)
 			errs, cerr := s.Close(ctx)
 			note(errs)
 			if err = errors.Join(err, cerr); err != nil {
@@ -217,11 +275,9 @@ func runLoadgen(ctx context.Context, c *client.Client, t *client.Table, f loadge
 }
 
 // generate applies one thread's rows.
-func generate(ctx context.Context, s *client.Session, t *client.Table, f loadgenFlags, thread int, rows *atomic.Uint64, note func([]client.RowError)) error {
-	op := t.NewInsert()
-	if f.upsert {
-		op = t.NewUpsert()
-	}
+func generate(
+	ctx context.Context, s *client.Session, op *client.Operation, t *client.Table, f loadgenFlags, thread int, rows *atomic.Uint64, note func([]client.RowError),
+) error {
 	columns := t.Schema().NumColumns()
 	g := generator{
 		next: f.seqStart + int64(thread)*int64(f.rows)*int64(columns), fixed: f.stringFixed, length: f.stringLen,
@@ -232,7 +288,7 @@ func generate(ctx context.Context, s *client.Session, t *client.Table, f loadgen
 		g.text = g.text[:0]
 		for i := range columns {
 			col := t.Schema().Column(i)
-			v, err := g.value(col, f.random || f.randomKey && col.Key)
+			v, err := g.value(col, f.random || f.randomKey && col.Key || f.randomRest && !col.Key)
 			if err != nil {
 				return err
 			}
