@@ -85,8 +85,8 @@ func listenDrops(t *testing.T) int {
 	return 0
 }
 
-// TestAcceptQueue stops a server with a queue of 16, opens 16 connections and then 64 more, and lets it go on: a sample
-// shows the queue as it was, the gauge goes back to 0, and drops are counted. Then the samples are turned off and to every
+// TestAcceptQueue stops a server with a queue of 16, opens the 17 connections that it holds and tries 63 more, and lets it go on: a
+// sample shows the queue as it was, the gauge goes back to 0, and drops are counted. Then the samples are turned off and to every
 // eighth connection.
 func TestAcceptQueue(t *testing.T) {
 	s := frontDoorServer(t)
@@ -104,16 +104,16 @@ func TestAcceptQueue(t *testing.T) {
 	running := sync.OnceFunc(func() { _ = syscall.Kill(s.Pid, syscall.SIGCONT) })
 	defer running()
 	var conns sync.WaitGroup
-	open := make(chan struct{}, 80)
+	open := make(chan struct{}, 17)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer conns.Wait()
 	defer cancel()
-	dial := func(n int) {
+	dial := func(ctx context.Context, n int) {
 		for range n {
 			conns.Go(func() {
 				conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.RPC)
 				if err != nil {
-					return // it was dropped, and the test was over first
+					return // it was dropped, and has given up
 				}
 				open <- struct{}{}
 				<-ctx.Done()
@@ -121,13 +121,16 @@ func TestAcceptQueue(t *testing.T) {
 			})
 		}
 	}
-	dial(17)
+	dial(ctx, 17)
 	for range 17 {
 		<-open
 	}
 	dropped := listenDrops(t)
-	dial(80 - 17)
+	turnedAway, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	dial(turnedAway, 80-17)
 	until(t, 10*time.Second, "the others have been turned away", func() bool { return listenDrops(t) >= dropped+80-17 })
+	giveUp() // or they would try again while samples are counted
 	running()
 	until(t, 10*time.Second, "the queue is worked off", func() bool {
 		return metric(t, s, "rpc_pending_connections") == 0 && metric(t, s, "rpc_connections_open", `protocol="unknown"`) == 0
@@ -158,14 +161,16 @@ func TestAcceptQueue(t *testing.T) {
 	for value, want := range map[string]float64{"-1": 0, "3": 10, "0": 80} {
 		set(value)
 		samples, accepted := metric(t, s, histogram+"_count"), metric(t, s, "rpc_connections_accepted")
-		for range 80 {
-			conn, err := net.Dial("tcp", s.RPC)
-			if err != nil {
-				t.Fatal(err)
+		for n := 16; n <= 80; n += 16 { // as many at a time as the queue holds: more would wait a second
+			for range 16 {
+				conn, err := net.Dial("tcp", s.RPC)
+				if err != nil {
+					t.Fatal(err)
+				}
+				conn.Close()
 			}
-			conn.Close()
+			until(t, 10*time.Second, "all are accepted", func() bool { return metric(t, s, "rpc_connections_accepted") >= accepted+float64(n) })
 		}
-		until(t, 10*time.Second, "all are accepted", func() bool { return metric(t, s, "rpc_connections_accepted") >= accepted+80 })
 		if got := metric(t, s, histogram+"_count") - samples; got < want || got > want+2 {
 			t.Errorf("%s=%s: %v samples of 80 connections", flag, value, got)
 		}
