@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,6 +87,25 @@ func listenDrops(t *testing.T) int {
 	return 0
 }
 
+// stop stops a server's process and returns when none of its threads runs any more: the signal is taken by one of them, which
+// may have to wait for a processor first, and until then the others go on.
+func stop(t *testing.T, s localcluster.Server) {
+	t.Helper()
+	if err := syscall.Kill(s.Pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, 30*time.Second, s.Name+" stands still", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.Pid))
+		if err != nil || len(threads) == 0 {
+			t.Fatal("no threads of process", s.Pid, err)
+		}
+		return !slices.ContainsFunc(threads, func(name string) bool {
+			text, err := os.ReadFile(name)
+			return err == nil && !bytes.Contains(text, []byte(") T "))
+		})
+	})
+}
+
 // TestAcceptQueue stops a server with a queue of 16, opens the 17 connections that it holds and tries 63 more, and lets it go on: a
 // sample shows the queue as it was, the gauge goes back to 0, and drops are counted. Then the samples are turned off and to every
 // eighth connection.
@@ -94,17 +115,16 @@ func TestAcceptQueue(t *testing.T) {
 	if got := metric(t, s, "rpc_pending_connections_limit"); got != 16 {
 		t.Fatalf("the queue holds %v", got)
 	}
-	below, count := metric(t, s, histogram+"_bucket", `le="8"`), metric(t, s, histogram+"_count")
-	if below != count {
+	// What is asked for later may hold a sample more: servers connect to each other.
+	count := metric(t, s, histogram+"_count")
+	if below := metric(t, s, histogram+"_bucket", `le="8"`); below < count {
 		t.Fatalf("of %v samples %v are 8 or less before anything happened", count, below)
 	}
-	if err := syscall.Kill(s.Pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	stop(t, s)
 	running := sync.OnceFunc(func() { _ = syscall.Kill(s.Pid, syscall.SIGCONT) })
 	defer running()
 	var conns sync.WaitGroup
-	open := make(chan struct{}, 17)
+	open := make(chan struct{}, 80)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer conns.Wait()
 	defer cancel()
@@ -136,11 +156,10 @@ func TestAcceptQueue(t *testing.T) {
 		return metric(t, s, "rpc_pending_connections") == 0 && metric(t, s, "rpc_connections_open", `protocol="unknown"`) == 0
 	})
 	// The acceptor had taken one of 17 when it looked.
-	if le8, le32 := metric(t, s, histogram+"_bucket", `le="8"`), metric(t, s, histogram+"_bucket", `le="32"`); le32 < le8+8 || le32 != metric(t, s, histogram+"_count") {
-		t.Errorf("samples up to 8: %v, up to 32: %v, all: %v; want some of 9 to 16 and none above 32", le8, le32, metric(t, s, histogram+"_count"))
-	}
-	if sixteen, eight := metric(t, s, histogram+"_bucket", `le="16"`), metric(t, s, histogram+"_bucket", `le="8"`); sixteen < eight+7 {
-		t.Errorf("samples of 9 to 16: %v", sixteen-eight)
+	count, le8 := metric(t, s, histogram+"_count"), metric(t, s, histogram+"_bucket", `le="8"`)
+	le16, le32 := metric(t, s, histogram+"_bucket", `le="16"`), metric(t, s, histogram+"_bucket", `le="32"`)
+	if le16 < le8+7 || le32 < le8+8 || le32 < count {
+		t.Errorf("samples up to 8: %v, up to 16: %v, up to 32: %v, all: %v; want 8 of 9 to 16 and none above 32", le8, le16, le32, count)
 	}
 	if drops := metric(t, s, "rpc_accept_queue_drops_total"); drops < 80-17 {
 		t.Errorf("%v drops", drops)
