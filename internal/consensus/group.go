@@ -381,7 +381,11 @@ func (g *group) tick() {
 	}
 	if g.barred() == causeNone {
 		g.silence = 0
-		g.tickNode()
+		if g.role == raft.StateLeader {
+			g.tickLeader()
+		} else {
+			g.tickNode()
+		}
 	} else {
 		g.drain() // what has come in this turn counts: it may lead by now, or no more
 		if g.err == nil && g.role == raft.StateLeader {

@@ -41,6 +41,8 @@ type quietState struct {
 	absent []ident.ServerID
 	// closes: it stands in the Core's list of quiet groups that wait for a closed timestamp.
 	closes bool
+	// inDoubt: it leads, and woke since too few of its voters' servers were heard, which is so still.
+	inDoubt bool
 }
 
 // wakeCause is why a quiet group woke.

@@ -301,9 +301,6 @@ func (w *world) loseLeader(t ident.TabletID) {
 				w.cut[[2]int{i, old.id}], w.cut[[2]int{old.id, i}] = true, how == 5
 			}
 		}
-		if how == 6 { // it hears nobody but can send: raft finds out in up to two election timeouts that nobody answers
-			within += simElectionTicks
-		}
 	}
 	w.trace.add("s%d is lost to %s: up %v, paused %v, cut %v", old.id, short(t), old.up, old.paused, w.cut)
 	before := w.check.group(t).stamped
