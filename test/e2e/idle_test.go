@@ -65,15 +65,29 @@ func rest(t *testing.T, servers []localcluster.Server, replicas int) {
 	})
 }
 
+// cpuSeconds is how much processor time servers have used since their starts.
+func cpuSeconds(t *testing.T, servers []localcluster.Server) (sum float64) {
+	t.Helper()
+	for _, s := range servers {
+		sum += metric(t, s, "process_cpu_seconds_total")
+	}
+	return sum
+}
+
 // TestIdleThroughOutage is the second part of trial T14, and faults 22 and 23: with many idle tablets each server sends each other one
 // beat per interval and nothing else. That is so as well while one of them is dead, when the tablets that it led have new leaders
 // and the others do without it, and once it is back: no tablet is left with heartbeats of its own.
 func TestIdleThroughOutage(t *testing.T) {
-	const servers, tablets, replicas = 4, 100, 300
+	const servers = 4
+	tables := inForm(1, 15)
+	tablets := 100 * tables
+	replicas := 3 * tablets
 	window := inForm(10*idleHeartbeat, time.Minute)
 	c := newCluster(t, servers, fmt.Sprintf("--raft_heartbeat_interval_ms=%d", idleHeartbeat.Milliseconds()))
 	cl := connect(t, c)
-	numbersTable(t, cl, "numbers", tablets, 3)
+	for i := range tables {
+		numbersTable(t, cl, fmt.Sprint("numbers ", i), 100, 3)
+	}
 	all := tabletServers(t, c)
 	rest(t, all, replicas)
 	// One way of each pair, 5 % more, and one beat that falls into the window or not.
@@ -105,14 +119,21 @@ func TestIdleThroughOutage(t *testing.T) {
 		for _, s := range alive {
 			leads += metric(t, s, "raft_leaders")
 		}
-		return leads == tablets
+		return int(leads) == tablets
 	})
 	rest(t, alive, replicas-gone)
 	t.Logf("the survivors rest %v after the kill", time.Since(down).Round(10*time.Millisecond))
 	if inForm(0, 1) != 0 {
 		pause(t, time.Minute)
 	}
+	used, at := cpuSeconds(t, alive), time.Now()
 	right("while one is dead", countTraffic(t, c, alive, window), len(alive))
+	percent := 100 * (cpuSeconds(t, alive) - used) / time.Since(at).Seconds()
+	t.Logf("the survivors use %.1f %% of a core", percent)
+	// What four servers with 2,000 tablets may use. In a short window the questions of the test itself weigh as much.
+	if long := inForm(false, true); long && percent > 6 {
+		t.Errorf("the survivors use %.1f %% of a core, want at most 6", percent)
+	}
 
 	if err := c.Start(t.Context(), dead.Name); err != nil {
 		t.Fatal(err)

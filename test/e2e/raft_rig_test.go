@@ -13,8 +13,8 @@ import (
 	"github.com/nyaladb/nyala/internal/localcluster"
 )
 
-// inForm is how long something lasts: in the tests, and in the long form of make trials.
-func inForm(short, long time.Duration) time.Duration {
+// inForm is how long something lasts, or how much of it there is: in the tests, and in the long form of make trials.
+func inForm[T any](short, long T) T {
 	if os.Getenv("NYALA_TRIALS") != "" {
 		return long
 	}
