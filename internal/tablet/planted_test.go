@@ -27,17 +27,22 @@ type mistake struct {
 	name, file, code, wrong string
 }
 
-// TestPlantedMistakes shows that TestRandom finds mistakes: each of those in the table, within the checks that make test runs. All
-// are built into one test binary of its own, of which the sources in the work tree know nothing; each run of it makes one.
+// mostChecks is how many random cases a mistake may take to be found. Most take a few and none has taken as many as TestRandom
+// makes in one run; the rest is there so that no mistake is missed by chance.
+const mostChecks = 1000
+
+// TestPlantedMistakes shows that TestRandom finds mistakes: each of those in the table, and in how many random cases. All are built
+// into one test binary of its own, of which the sources in the work tree know nothing; each run of it makes one.
 func TestPlantedMistakes(t *testing.T) {
 	binary := buildMistakes(t)
-	run := func(n int) (string, error) {
-		cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestRandom$", "-test.timeout=60s", "-rapid.shrinktime=0s", "-rapid.nofailfile")
+	run := func(n, checks int) (string, error) {
+		cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestRandom$", "-test.timeout=5m", "-rapid.shrinktime=0s", "-rapid.nofailfile",
+			"-rapid.seed=1", fmt.Sprintf("-rapid.checks=%d", checks))
 		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", mistakeEnv, n))
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if out, err := run(0); err != nil {
+	if out, err := run(0, 20); err != nil {
 		t.Fatalf("it fails without a mistake: %v\n%s", err, out)
 	}
 	var g errgroup.Group
@@ -47,7 +52,7 @@ func TestPlantedMistakes(t *testing.T) {
 			continue
 		}
 		g.Go(func() error {
-			out, err := run(i + 1)
+			out, err := run(i+1, mostChecks)
 			switch {
 			case err == nil:
 				t.Errorf("%s: not found", m.name)
