@@ -206,7 +206,7 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .9rem .3rem 0; border-bottom: 1px solid #8884; overflow-wrap: break-word; }
 h1 a { color: inherit; text-decoration: none; }
 th { font-weight: 600; } td.name, td.fact, td.page { white-space: nowrap; } td.fact, td.page { width: 14rem; }
-td.value { min-width: 5rem; max-width: 24rem; overflow-wrap: anywhere; }
+td.value { min-width: 8rem; max-width: 24rem; overflow-wrap: anywhere; }
 th::first-letter, td.fact::first-letter { text-transform: uppercase; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .quiet { opacity: .7; } .error { color: #c22; } .set { font-weight: 600; }
