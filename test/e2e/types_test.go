@@ -1,17 +1,22 @@
 package e2e
 
 import (
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/client"
 	"github.com/nyaladb/nyala/internal/localcluster"
 	"github.com/nyaladb/nyala/internal/schema"
@@ -164,7 +169,44 @@ func (s state) wantRows(what string, got []string, want ...string) {
 	}
 }
 
-// wantCount counts the rows that match: through the client, and where a clause is given through the command line as well.
+// wantTable compares all rows of a table, as the client and the command line have them.
+func (s state) wantTable(tbl *client.Table, want ...string) {
+	s.Helper()
+	s.wantRows(tbl.Name(), s.rows(tbl), want...)
+	s.wantRows(tbl.Name()+" by the command line", s.said(tbl), want...)
+}
+
+// said returns the rows that the command line scans, each as its columns' text forms.
+func (s state) said(tbl *client.Table, flags ...string) []string {
+	s.Helper()
+	r := s.inProcess("", append(append([]string{"table", "scan", "--format", "ndjson"}, flags...), "--", tbl.Name())...)
+	if r.code != 0 {
+		s.Errorf("scan %s %v: exit code %d, %s", tbl.Name(), flags, r.code, r.err)
+	}
+	rows := []string{}
+	for line := range strings.Lines(r.out) {
+		row := map[string]any{}
+		d := json.NewDecoder(strings.NewReader(line))
+		d.UseNumber()
+		if err := d.Decode(&row); err != nil {
+			s.Fatalf("scan %s: %v: %s", tbl.Name(), err, line)
+		}
+		var cells []string
+		for _, c := range tbl.Columns() {
+			switch v := row[c.Name].(type) {
+			case nil:
+				cells = append(cells, "NULL")
+			default:
+				cells = append(cells, fmt.Sprint(v))
+			}
+		}
+		rows = append(rows, strings.Join(cells, " "))
+	}
+	return rows
+}
+
+// wantCount counts the rows that match predicates through the client, and those that match a clause through the client and the command
+// line. None: there is no such question.
 func (s state) wantCount(tbl *client.Table, what string, want int, clause string, preds ...client.Predicate) {
 	s.Helper()
 	if preds != nil {
@@ -173,8 +215,14 @@ func (s state) wantCount(tbl *client.Table, what string, want int, clause string
 		}
 	}
 	if clause != "" {
-		out := s.nyala("", "table", "count", tbl.Name(), "--where", clause)
-		out.want(s.T, clause, 0, fmt.Sprintf("%d\n", want))
+		parsed, err := schema.ParseWhere(tbl.Schema(), clause)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if n, err := tbl.Count(s.Context(), client.ScanOptions{Predicates: parsed}); err != nil || n != uint64(want) {
+			s.Errorf("%s of %s: count %d, %v, want %d", clause, tbl.Name(), n, err, want)
+		}
+		s.inProcess("", "table", "count", "--where", clause, "--", tbl.Name()).want(s.T, clause, 0, fmt.Sprintf("%d\n", want))
 	}
 }
 
@@ -231,15 +279,23 @@ func TestDecimals(t *testing.T) {
 		s.wantCount(d, "d <= 99.99", 4, "d <= 99.99", s.predicate(d, "d", client.LessEqual, "99.99"))
 		_, err := d.Predicate("d", client.Equal, 100)
 		wantError(s.T, "d = 100", err, status.InvalidArgument, "precision 4")
-		s.wantCount(d, "in", 2, "d IN (-99.99, 1.1)")
-		s.wantRows("d", s.rows(d), "0 99.99", "1 -99.99", "2 0.00", "3 1.10")
+		s.refused("precision 4", "table", "count", "d", "--where", "d = 100")
+		in, err := d.PredicateIn("d", "-99.99", client.NewDecimal(11, 1))
+		if err != nil {
+			s.Fatal(err)
+		}
+		s.wantCount(d, "in", 2, "d IN (-99.99, 1.1)", in)
+		s.wantTable(d, "0 99.99", "1 -99.99", "2 0.00", "3 1.10")
 
 		wide := s.open("wide")
 		all := []string{
 			nines + " 999999999 0.999999999999999999 0." + nines, negative + " -999999999 -0.999999999999999999 -0." + nines,
 			"1 1 0.999999999999999999 0." + nines, "-1 -1 -0.999999999999999999 -0." + nines, "0 0 0.999999999999999999 0." + nines,
 		}
-		s.wantRows("wide", s.rows(wide), all...)
+		s.wantTable(wide, all...)
+		for clause, want := range map[string]int{"k < 0": 2, "k >= " + nines: 1, "k = " + negative: 1, "g < 0": 2, "f < 0": 2, "n = -999999999": 1} {
+			s.wantCount(wide, clause, want, clause)
+		}
 		s.wantRows("k < 0", s.rows(wide, s.predicate(wide, "k", client.Less, 0)), all[1], all[3])
 		s.wantRows("k >= 10^38-1", s.rows(wide, s.predicate(wide, "k", client.GreaterEqual, nines)), all[0])
 		s.wantRows("g < 0", s.rows(wide, s.predicate(wide, "g", client.Less, 0)), all[1], all[3])
@@ -279,7 +335,13 @@ func TestTimes(t *testing.T) {
 			"1970-01-01T00:00:00Z 4", "0001-01-01T00:00:00Z 5", "9999-12-31T23:59:59.999999Z 6", "-9223372036854775808 7",
 			"9223372036854775807 8",
 		}
-		s.wantRows("times", s.rows(ts), want...)
+		s.wantTable(ts, want...)
+		for _, zone := range []string{"UTC", "Asia/Kolkata", "America/New_York"} {
+			out := command(s.T, "", []string{"TZ=" + zone}, filepath.Join(binDir, "nyala"), s.arguments([]string{"table", "count", "ts", "--where", "t < '1970-01-01T00:00:00Z'"})...)
+			out.want(s.T, "a count in "+zone, 0, "6\n")
+			out = command(s.T, "", []string{"TZ=" + zone}, filepath.Join(binDir, "nyala"), s.arguments([]string{"table", "scan", "ts", "--format", "csv", "--where", "k = 0"})...)
+			out.want(s.T, "a scan in "+zone, 0, "t,k\n1848-03-15T09:23:59.764999Z,0\n")
+		}
 		csv := s.nyala("", "table", "scan", "ts", "--format", "csv")
 		lines := strings.Split(strings.TrimSuffix(strings.ReplaceAll(csv.out, ",", " "), "\n"), "\n")
 		s.wantRows("times as CSV", lines, append(slices.Clone(want), "t k")...)
@@ -290,7 +352,7 @@ func TestTimes(t *testing.T) {
 		s.wantCount(ts, "around 1970", 2, "t >= -1 and t < 1", s.predicate(ts, "t", client.GreaterEqual, -1), s.predicate(ts, "t", client.Less, 1))
 		s.wantCount(ts, "largest", 1, "t = 9223372036854775807", s.predicate(ts, "t", client.Equal, int64(math.MaxInt64)))
 
-		s.wantRows("days", s.rows(d), "0001-01-01 0", "1969-12-31 1", "1970-01-01 2", "9999-12-31 3")
+		s.wantTable(d, "0001-01-01 0", "1969-12-31 1", "1970-01-01 2", "9999-12-31 3")
 		s.wantCount(d, "from 1970 on", 2, "d >= '1970-01-01'", s.predicate(d, "d", client.GreaterEqual, "1970-01-01"))
 		s.wantCount(d, "up to the last day", 4, "d <= '9999-12-31'", s.predicate(d, "d", client.LessEqual, "9999-12-31"))
 		s.wantCount(d, "the first day", 1, "d = '0001-01-01'", s.predicate(d, "d", client.Equal, time.Date(1, 1, 1, 12, 0, 0, 0, time.UTC)))
@@ -348,7 +410,7 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("a table was half made: %v", err)
 		}
 	}, func(s state) {
-		s.wantRows("t", s.rows(s.open("t")), "7 -5  1.50 2020-01-01 äöü NULL", "1 2 NULL 3.25 NULL x 4", "2 -5  1.50 2020-01-01 äöü NULL",
+		s.wantTable(s.open("t"), "7 -5  1.50 2020-01-01 äöü NULL", "1 2 NULL 3.25 NULL x 4", "2 -5  1.50 2020-01-01 äöü NULL",
 			"3 9  1.50 2020-01-01 äöü NULL")
 		made := s.open("go")
 		s.wantRows("go", s.rows(made), "1 0.5")
@@ -403,15 +465,23 @@ func TestSeveralOpsOnOneKey(t *testing.T) {
 		}
 		wantError(t, "large cell", set(tbl.NewInsert(), 4, strings.Repeat("x", 65537)), status.CellTooLarge, "65537")
 		var codes map[uint64]status.Code
-		codes, at = s.batch(with(tbl.NewInsert(), 1, "a"), with(tbl.NewInsert(), 1, "b"), with(tbl.NewUpsert(), 1, "c"), with(tbl.NewDelete(), 1),
+		codes, _ = s.batch(with(tbl.NewInsert(), 1, "a"), with(tbl.NewInsert(), 1, "b"), with(tbl.NewUpsert(), 1, "c"), with(tbl.NewDelete(), 1),
 			with(tbl.NewInsert(), 1, "d"), with(tbl.NewUpdate(), 2, "x"), with(tbl.NewDelete(), 3), with(tbl.NewInsertIgnore(), 1, "e"),
 			with(tbl.NewUpdateIgnore(), 2, "y"), with(tbl.NewInsert(), 5, "z"))
 		want := map[uint64]status.Code{1: status.AlreadyPresent, 5: status.NotFound, 6: status.NotFound}
 		if !maps.Equal(codes, want) {
 			t.Errorf("row errors %v, want %v", codes, want)
 		}
+		at = s.rawBatch(s.create("raw", "k int32, v string", "k"))
+		load := s.nyala("k,v\n1,a\n1,b\n3,c\n", "table", "load", s.create("loaded", "k int32, v string", "k").Name(), "-")
+		if load.code != 4 || !strings.Contains(load.err, "1 rejected (1 already present)") {
+			t.Errorf("load: exit code %d, %s", load.code, load.err)
+		}
 	}, func(s state) {
-		tbl := s.open("t")
+		s.wantTable(s.open("t"), "1 d", "5 z")
+		s.wantTable(s.open("loaded"), "1 a", "3 c")
+		tbl := s.open("raw")
+		s.wantTable(tbl, "1 d", "5 z")
 		servers, err := s.cl.ListTabletServers(s.Context())
 		if err != nil {
 			s.Fatal(err)
@@ -419,10 +489,60 @@ func TestSeveralOpsOnOneKey(t *testing.T) {
 		for _, server := range servers {
 			o := client.ScanOptions{ReadMode: client.ReadAtSnapshot, SnapshotTimestamp: at, ServerID: server.ID}
 			s.wantRows("before, on "+server.ID, s.scan(tbl, o))
+			s.wantRows("before, on "+server.ID, s.said(tbl, "--replica", server.ID, "--snapshot_timestamp", o.SnapshotTimestamp.String(), "--read_mode", "READ_AT_SNAPSHOT"))
 			o.SnapshotTimestamp++
 			s.wantRows("after, on "+server.ID, s.scan(tbl, o), "1 d", "5 z")
+			s.wantRows("after, on "+server.ID, s.said(tbl, "--replica", server.ID, "--snapshot_timestamp", o.SnapshotTimestamp.String(), "--read_mode", "READ_AT_SNAPSHOT"), "1 d", "5 z")
 		}
 	})
+}
+
+// rawBatch sends the trial's whole batch past the client, which refuses the cell that is too large, to a table of k and v. It returns the
+// timestamp of all of it.
+func (s state) rawBatch(tbl *client.Table) client.Timestamp {
+	s.Helper()
+	ops := &nyalav1.RowOperations{}
+	add := func(kind schema.OpType, k int32, v ...string) {
+		set := byte(1)
+		if len(v) > 0 {
+			set = 3
+		}
+		ops.Rows = binary.LittleEndian.AppendUint32(append(ops.Rows, byte(kind), set), uint32(k))
+		for _, text := range v {
+			ops.Rows = binary.LittleEndian.AppendUint64(ops.Rows, uint64(len(ops.IndirectData)))
+			ops.Rows = binary.LittleEndian.AppendUint64(ops.Rows, uint64(len(text)))
+			ops.IndirectData = append(ops.IndirectData, text...)
+		}
+	}
+	add(schema.Insert, 1, "a")
+	add(schema.Insert, 1, "b")
+	add(schema.Upsert, 1, "c")
+	add(schema.Delete, 1)
+	add(schema.Insert, 1, "d")
+	add(schema.Update, 2, "x")
+	add(schema.Delete, 3)
+	add(schema.InsertIgnore, 1, "e")
+	add(schema.UpdateIgnore, 2, "y")
+	add(schema.Insert, 4, strings.Repeat("x", 65537))
+	add(schema.Insert, 5, "z")
+	tablets, err := s.cl.Tablets(s.Context(), tbl)
+	if err != nil || len(tablets) != 1 {
+		s.Fatal(len(tablets), err)
+	}
+	raw := newRawScan(s.T, tabletServers(s.T, s.c)[0], tbl, tablets[0].ID) // any replica takes writes
+	resp, err := raw.Write(s.Context(), &nyalav1.WriteRequest{TabletId: tablets[0].ID, RowOperations: ops})
+	if err != nil {
+		s.Fatal(status.FromGRPC(err))
+	}
+	codes := map[uint32]status.Code{}
+	for _, e := range resp.GetRowErrors() {
+		codes[e.GetRowIndex()] = status.Code(e.GetCode())
+	}
+	want := map[uint32]status.Code{1: status.AlreadyPresent, 5: status.NotFound, 6: status.NotFound, 9: status.CellTooLarge}
+	if !maps.Equal(codes, want) {
+		s.Errorf("row errors %v, want %v", codes, want)
+	}
+	return client.Timestamp(resp.GetTimestamp())
 }
 
 // TestIgnore is trial T43 but for its ranges: operations with IGNORE, deletes with more than the key set, an update with less.
@@ -435,6 +555,7 @@ func TestIgnore(t *testing.T) {
 			}
 			return op
 		}
+		s.nyala("k\n250\n", "table", "load", "t", "-", "--op", "update").wantError(t, "nothing to update", 4, "UPDATE sets no column besides the key")
 		wantError(t, "nothing to update", s.cl.NewSession(client.SessionOptions{}).Apply(t.Context(), with(tbl.NewUpdate(), 250)),
 			status.InvalidArgument, "UPDATE sets no column besides the key")
 		codes, _ := s.batch(with(tbl.NewInsert(), 50, 1, "a"), with(tbl.NewInsert(), 250, 1, "b"), with(tbl.NewInsertIgnore(), 50, 2, "c"),
@@ -465,7 +586,7 @@ func TestIgnore(t *testing.T) {
 			}
 		}
 	}, func(s state) {
-		s.wantRows("t", s.rows(s.open("t")), "250 1 b", "60 8 NULL", "65 9 NULL")
+		s.wantTable(s.open("t"), "250 1 b", "60 8 NULL", "65 9 NULL")
 	})
 }
 
@@ -510,11 +631,11 @@ func TestInLists(t *testing.T) {
 		s.wantCount(tbl, "n IS NULL", 10_000, "n is null", s.predicate(tbl, "n", client.IsNull, nil))
 		s.wantCount(tbl, "k IS NULL", 0, "k is null", s.predicate(tbl, "k", client.IsNull, nil))
 		s.wantCount(tbl, "contradiction", 0, "v in ('x1') and v is null", in("v", "x1"), s.predicate(tbl, "v", client.IsNull, nil))
-		many := []any{"x1"}
+		many, clause := []any{"x1"}, "v in ('x1'"
 		for i := range 9999 {
-			many = append(many, fmt.Sprint("y", i))
+			many, clause = append(many, fmt.Sprint("y", i)), clause+fmt.Sprintf(",'y%d'", i)
 		}
-		s.wantCount(tbl, "10,000 values", 714, "", in("v", many...))
+		s.wantCount(tbl, "10,000 values", 714, clause+")", in("v", many...))
 	})
 }
 
@@ -532,7 +653,7 @@ func TestEmptyString(t *testing.T) {
 		s.insert(tbl, "", "")
 	}, func(s state) {
 		tbl := s.open("t")
-		s.wantRows("all", s.rows(tbl), " ", "a NULL")
+		s.wantTable(tbl, " ", "a NULL")
 		s.wantCount(tbl, `k = ""`, 1, "k = ''", s.predicate(tbl, "k", client.Equal, ""))
 		s.wantCount(tbl, `k >= ""`, 2, "k >= ''", s.predicate(tbl, "k", client.GreaterEqual, ""))
 		s.wantCount(tbl, `k < ""`, 0, "k < ''", s.predicate(tbl, "k", client.Less, ""))
@@ -562,10 +683,7 @@ func TestIntegerExtremes(t *testing.T) {
 			for column, all := range map[string]int{"k": 15, "v": 10} {
 				count := func(want int, op string, c client.Comparison, v int64) {
 					s.Helper()
-					clause := ""
-					if bits == 32 {
-						clause = fmt.Sprintf("%s %s %d", column, op, v)
-					}
+					clause := fmt.Sprintf("%s %s %d", column, op, v)
 					s.wantCount(tbl, fmt.Sprint(name, " ", column, op, v), want, clause, s.predicate(tbl, column, c, v))
 				}
 				count(10, ">=", client.GreaterEqual, most-9)
@@ -574,12 +692,17 @@ func TestIntegerExtremes(t *testing.T) {
 				count(0, "<", client.Less, least)
 				count(all, ">=", client.GreaterEqual, least)
 				count(1, "=", client.Equal, most)
-				s.wantCount(tbl, "both ends", 10, "", s.predicate(tbl, column, client.GreaterEqual, most-9), s.predicate(tbl, column, client.LessEqual, most))
+				s.wantCount(tbl, "both ends", 10, fmt.Sprintf("%s >= %d and %s <= %d", column, most-9, column, most), s.predicate(tbl, column, client.GreaterEqual, most-9), s.predicate(tbl, column, client.LessEqual, most))
 			}
 			s.wantCount(tbl, "bounds that exclude each other", 0, "k >= 5 and k < 10 and k >= 20")
-			if got := len(s.rows(tbl)); got != 15 {
-				s.Errorf("%s: %d rows, want 15", name, got)
+			var want []string
+			for i := range int64(10) {
+				want = append(want, fmt.Sprint(most-i, " ", most-i))
 			}
+			for i := range 5 {
+				want = append(want, fmt.Sprint(i+5, " NULL"))
+			}
+			s.wantTable(tbl, want...)
 		}
 	})
 }
@@ -589,16 +712,24 @@ func TestIntegerExtremes(t *testing.T) {
 func TestPartitioning(t *testing.T) {
 	const rows = 10_000
 	rnd := rand.New(rand.NewPCG(28, 1))
-	text := func() string {
+	text := func(any bool) string { // any bytes, or those of characters, which the command line takes
 		b := make([]byte, rnd.IntN(6))
 		for i := range b {
 			b[i] = byte(rnd.Uint32())
 		}
-		return string(b)
+		if any {
+			return string(b)
+		}
+		return strings.ToValidUTF8(string(b), string(rune(1+rnd.IntN(0x7ff))))
+	}
+	characters := func(k [3]any) bool { return utf8.ValidString(k[1].(string)) && utf8.ValidString(k[2].(string)) }
+	quoted := func(text any, quote string) string {
+		return quote + strings.ReplaceAll(text.(string), quote, quote+quote) + quote
 	}
 	keys := map[[3]any]bool{{int64(0), "", ""}: true, {int64(1), "", ""}: true, {int64(0), "b", "c"}: true, {int64(1), "b", "c"}: true}
 	for len(keys) < rows {
-		keys[[3]any{int64(int32(rnd.Uint32())), text(), text()}] = true
+		bytes := len(keys)%2 == 0
+		keys[[3]any{int64(int32(rnd.Uint32())), text(bytes), text(bytes)}] = true
 	}
 	inStates(t, func(s state) {
 		tbl, err := s.cl.CreateTable(t.Context(), client.CreateTableOptions{
@@ -610,7 +741,12 @@ func TestPartitioning(t *testing.T) {
 			t.Fatal(err)
 		}
 		ses := s.cl.NewSession(client.SessionOptions{Flush: client.ManualFlush})
+		text, i := "a,b,c\n", 0
 		for k := range keys {
+			if i++; i%2 == 0 && characters(k) {
+				text += fmt.Sprintf("%d,%s,%s\n", k[0], quoted(k[1], `"`), quoted(k[2], `"`))
+				continue
+			}
 			op := tbl.NewInsert()
 			if err := errors.Join(set(op, k[:]...), ses.Apply(t.Context(), op)); err != nil {
 				t.Fatal(err)
@@ -619,6 +755,7 @@ func TestPartitioning(t *testing.T) {
 		if faults, err := ses.Flush(t.Context()); err != nil || len(faults) > 0 {
 			t.Fatal(faults, err)
 		}
+		s.load("t", text)
 	}, func(s state) {
 		tbl := s.open("t")
 		s.wantCount(tbl, "all", rows, "a >= -2147483648")
@@ -632,6 +769,9 @@ func TestPartitioning(t *testing.T) {
 			}})
 			if err != nil || n != 1 {
 				s.Fatalf("key %q: %d rows, %v", k, n, err)
+			}
+			if looked%20 == 0 && characters(k) {
+				s.wantCount(tbl, fmt.Sprintf("key %q", k), 1, fmt.Sprintf("a = %d and b = %s and c = %s", k[0], quoted(k[1], "'"), quoted(k[2], "'")))
 			}
 		}
 	})
