@@ -69,7 +69,7 @@ func TestAlterTable(t *testing.T) {
 		s.refused("the name", "table", "alter", "rename_column", "after", "n", strings.Repeat("n", 257))
 	}, func(s state) {
 		tbl := s.open("after")
-		s.wantRows("after", s.rows(tbl), "1 one 7 NULL 1.50", "2 two 7 NULL 1.50", "3 three 8 new b 1.50", "4 four 7 NULL 1.50")
+		s.wantTable(tbl, "1 one 7 NULL 1.50", "2 two 7 NULL 1.50", "3 three 8 new b 1.50", "4 four 7 NULL 1.50")
 		s.wantCount(tbl, "n = 7", 3, "n = 7", s.predicate(tbl, "n", client.Equal, 7))
 		s.wantCount(tbl, "b is null", 3, "b is null", s.predicate(tbl, "b", client.IsNull, nil))
 		s.wantCount(tbl, "d = 1.5", 4, "d = 1.5", s.predicate(tbl, "d", client.Equal, "1.5"))
@@ -156,6 +156,17 @@ func TestAlterUnderLoad(t *testing.T) {
 				}
 			})
 		}
+		// The command line loads a row before the changes and one after.
+		loads, feed := io.Pipe()
+		defer feed.Close()
+		loaded := make(chan result, 1)
+		go func() { loaded <- s.inProcessFrom(loads, "table", "load", "t", "-", "--input_format", "csv") }()
+		send := func(text string) {
+			if _, err := io.WriteString(feed, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		send("k,v\n20001,3\n")
 		altered := make(chan struct{})
 		for k := 1; k <= n; k++ {
 			apply(tbl.NewInsert(), k, 0)
@@ -185,9 +196,12 @@ func TestAlterUnderLoad(t *testing.T) {
 			t.Errorf("close: %v, %v", faults, err)
 		}
 		<-altered
+		send("20002,3\n")
+		feed.Close()
+		(<-loaded).want(t, "load", 0, "")
 	}, func(s state) {
 		tbl := s.open("u")
-		var want []string
+		want := []string{"20001 3 new", "20002 3 new"}
 		for k := 1; k <= n; k++ {
 			switch {
 			case k%5 == 0:
@@ -196,9 +210,12 @@ func TestAlterUnderLoad(t *testing.T) {
 				want = append(want, fmt.Sprint(k, " 1 new"))
 			}
 		}
-		if len(want) != 7333 {
+		if len(want) != 7333+2 {
 			s.Fatal(len(want))
 		}
-		s.wantRows("u", s.rows(tbl), want...)
+		s.wantTable(tbl, want...)
+		for clause, want := range map[string]int{"value = 2": 2000, "value = 1": 5333, "value = 0": 0, "value = 3": 2, "w = 'new'": 7333 + 2} {
+			s.wantCount(tbl, clause, want, clause)
+		}
 	})
 }

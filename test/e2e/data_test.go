@@ -3,7 +3,6 @@ package e2e
 import (
 	"compress/gzip"
 	"encoding/csv"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -105,9 +104,7 @@ func TestAirports(t *testing.T) {
 				"country = 'NA'": 63, "iata = ''": blanks, "iata is null": nulls, "icao >= 'K' and icao < 'L'": 4668, "country = 'US'": 12_579,
 				"lat < 0": 7174, "elevation < 0": 27, "elevation < -1266": 0, "elevation <= -1266.00": 1, "icao is not null": 28_298,
 			} {
-				if r := s.inProcess("", "table", "count", name, "--where", clause); r.out != fmt.Sprintln(want) {
-					s.Errorf("%s: %s: %s, %s, want %d", name, clause, r.out, r.err, want)
-				}
+				s.wantCount(tbl, clause, want, clause)
 			}
 			s.wantCount(tbl, "country = 'NA'", 63, "", s.predicate(tbl, "country", client.Equal, "NA"))
 			var want []string
@@ -200,10 +197,22 @@ func TestMoneyAndOldDates(t *testing.T) {
 		if sum != 5_641_120 || least != 597 || most != 70_700 {
 			s.Errorf("prices from %d to %d cents, %d in all", least, most, sum)
 		}
+		said := int64(0)
+		for _, price := range strings.Fields(s.nyala("", "table", "scan", "stocks", "--columns", "price", "--format", "csv").out)[1:] {
+			cents, err := strconv.ParseInt(strings.Replace(price, ".", "", 1), 10, 64)
+			if err != nil {
+				s.Fatal(err)
+			}
+			said += cents
+		}
+		if said != sum {
+			s.Errorf("by the command line prices are %d cents in all", said)
+		}
 		old := s.open("vitals")
 		s.wantCount(old, "before 1970", 103, "y < '1970-01-01'", s.predicate(old, "y", client.Less, "1970-01-01"))
 		s.wantCount(old, "NULL", 4, "marriages is null", s.predicate(old, "marriages", client.IsNull, nil))
 		s.wantCount(old, "NULL", 4, "divorces is null", s.predicate(old, "divorces", client.IsNull, nil))
+		s.wantTable(old, s.rows(old)...)
 		if rows := s.rows(old); len(rows) != 145 || rows[0] != "1867-01-01 357000 10000 36970000" {
 			s.Errorf("%d rows, the first %q", len(rows), rows[0])
 		}
@@ -216,6 +225,7 @@ func TestMoneyAndOldDates(t *testing.T) {
 		}
 		for name, want := range map[string]map[string]string{"inserted": firsts, "upserted": lasts} {
 			s.wantCount(s.open(name), name, 52_278, "glucose > 0")
+			s.wantTable(s.open(name), s.rows(s.open(name))...)
 			for _, row := range s.scan(s.open(name), client.ScanOptions{}) {
 				ts, value, _ := strings.Cut(row, " ")
 				if want[ts] != value {

@@ -59,6 +59,25 @@ func TestLimits(t *testing.T) {
 		if codes, _ := s.batch(op, keep, del); len(codes) > 0 {
 			t.Errorf("300 columns: %v", codes)
 		}
+		s.ok("table", "create", "wide too", "--columns", manyColumns(schema.MaxColumns), "--primary_key", "c0", "--replicas", "1")
+		header := strings.NewReplacer(", ", ",", " int32", "").Replace(manyColumns(schema.MaxColumns)) + "\n"
+		row := func(v string) string { return strings.Repeat(v+",", schema.MaxColumns-1) + v + "\n" }
+		s.load("wide too", header+row("1")+row("2"))
+		s.load("wide too", header+row("2"), "--op", "delete")
+
+		s.create("keys", "k string, v string", "k")
+		for _, k := range []int{schema.MaxEncodedKeySize, schema.MaxEncodedKeySize + 1} {
+			err := s.apply(s.open("keys").NewInsert(), strings.Repeat("k", k), "client")
+			load := s.nyala("k,v\n"+strings.Repeat("l", k)+",command\n", "table", "load", "keys", "-")
+			if k == schema.MaxEncodedKeySize {
+				if err != nil || load.code != 0 {
+					t.Errorf("a key of %d bytes: %v; exit code %d, %s", k, err, load.code, load.err)
+				}
+				continue
+			}
+			wantError(t, "long key", err, status.KeyTooLarge, "16385 bytes")
+			load.wantError(t, "long key", 4, "16385 bytes")
+		}
 
 		two := s.create("two", "a string, b string, v string", "a", "b")
 		ses := s.cl.NewSession(client.SessionOptions{})
@@ -74,6 +93,10 @@ func TestLimits(t *testing.T) {
 			if err := ses.Apply(t.Context(), op); client.CodeOf(err) != c.want {
 				t.Errorf("two key columns: %v, want %v", err, c.want)
 			}
+			load := s.nyala("a,b,v\n"+strings.ReplaceAll(c.a, "k", "l")+","+half+",x\n", "table", "load", "two", "-")
+			if want := map[bool]int{true: 0, false: 4}[c.want == status.OK]; load.code != want {
+				t.Errorf("two key columns: exit code %d, want %d: %.300s", load.code, want, load.err)
+			}
 		}
 		cells := s.create("cells", "k int32, v string, c varchar(10) null", "k")
 		s.insert(cells, 1, full, strings.Repeat("é", 11))
@@ -87,17 +110,20 @@ func TestLimits(t *testing.T) {
 		}
 	}, func(s state) {
 		for _, name := range names {
-			s.wantRows(name, s.rows(s.open(name)), "a b")
+			s.wantTable(s.open(name), "a b")
 		}
 		tables, err := s.cl.ListTables(s.Context(), "")
-		if err != nil || len(tables) != len(names)+3 {
-			s.Errorf("%d tables, want %d, %v", len(tables), len(names)+3, err)
+		if err != nil || len(tables) != len(names)+5 {
+			s.Errorf("%d tables, want %d, %v", len(tables), len(names)+5, err)
 		}
-		s.wantRows("wide", s.rows(s.open("wide")), strings.TrimSpace(strings.Repeat("1 ", schema.MaxColumns)))
-		if n := len(s.rows(s.open("two"))); n != 2 {
-			s.Errorf("two: %d rows, want 2", n)
-		}
-		s.wantRows("cells", s.rows(s.open("cells")), "1 "+full+" "+strings.Repeat("é", 10), "3 x "+strings.Repeat("ü", 10), "5 y z")
+		s.wantTable(s.open("wide"), strings.TrimSpace(strings.Repeat("1 ", schema.MaxColumns)))
+		s.wantTable(s.open("wide too"), strings.TrimSpace(strings.Repeat("1 ", schema.MaxColumns)))
+		longest := strings.Repeat("k", schema.MaxEncodedKeySize)
+		s.wantTable(s.open("keys"), longest+" client", strings.ReplaceAll(longest, "k", "l")+" command")
+		half := strings.Repeat("k", 8191)
+		s.wantTable(s.open("two"), half+" "+half+" x", half[2:]+"\x00 "+half+" x", strings.ReplaceAll(half, "k", "l")+" "+half+" x",
+			strings.ReplaceAll(half[2:], "k", "l")+"\x00 "+half+" x")
+		s.wantTable(s.open("cells"), "1 "+full+" "+strings.Repeat("é", 10), "3 x "+strings.Repeat("ü", 10), "5 y z")
 	})
 }
 
@@ -142,8 +168,26 @@ func tableFaults(s state, tooLong string) {
 	}
 	s.nyala("", "table", "create", "bad", "--columns", manyColumns(schema.MaxColumns+1), "--primary_key", "c0", "--replicas", "1").
 		wantError(s.T, "301 columns", 1, "has 301 columns, the most is 300")
-	s.nyala("", "table", "create", tooLong, "--columns", "k int8", "--primary_key", "k", "--replicas", "1").
-		wantError(s.T, "long name", 1, "has 257 bytes, the most is 256")
+	for _, c := range []struct {
+		what, name, columns, replicas, text string
+		code                                int
+	}{
+		{"long name", tooLong, "k int8", "1", "has 257 bytes, the most is 256", 1},
+		{"no name", "", "k int8", "1", "needs a name", 1},
+		{"NUL in the name", "a\x00b", "k int8", "1", "NUL", 1},
+		{"invalid UTF-8 in the name", "a\xff", "k int8", "1", "isn't valid UTF-8", 1},
+		{"long column name", "bad", "k int8, " + tooLong + " int8", "1", "has 257 bytes", 1},
+		{"column without a name", "bad", `k int8, "" int8`, "1", "name", 1},
+		{"2 replicas", "bad", "k int8", "2", "want an odd number from 1 to 7", 1},
+		{"4 replicas", "bad", "k int8", "4", "want an odd number from 1 to 7", 1},
+		{"9 replicas", "bad", "k int8", "9", "want an odd number from 1 to 7", 1},
+		{"float key", "bad", "k float", "1", "can't be in a primary key", 1},
+		{"nullable key", "bad", "k int8 null", "1", "can't be nullable", 1},
+		{"a default that is too large", "bad", "k int8, v int32 default 4294967296", "1", "4294967296", 2},
+	} {
+		s.inProcess("", "table", "create", "--columns", c.columns, "--primary_key", "k", "--replicas", c.replicas, "--", c.name).
+			wantError(s.T, c.what, c.code, c.text)
+	}
 }
 
 // tableFaultsOnTheWire asks the master itself, past the client's own checks.

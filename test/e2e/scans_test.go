@@ -1,11 +1,13 @@
 package e2e
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
 	"github.com/nyaladb/nyala/client"
+	"github.com/nyaladb/nyala/internal/cli"
 	"github.com/nyaladb/nyala/internal/localcluster"
 	"github.com/nyaladb/nyala/internal/status"
 )
@@ -320,6 +323,30 @@ func TestScannerLife(t *testing.T) {
 		t.Errorf("%d rows, want %d; %v calls failed, want 4: the three above and one of the client's", len(seen), n, failures)
 	}
 
+	// The command line's scan, whose reader leaves it alone for so long, does the same.
+	drops := expired()
+	printed, out := io.Pipe()
+	scanned := make(chan int, 1)
+	go func() {
+		scanned <- cli.Run(t.Context(), s.arguments([]string{"table", "scan", "t", "--format", "csv", "--columns", "k"}), cli.Streams{In: strings.NewReader(""), Out: out, Err: io.Discard})
+		out.Close()
+	}()
+	defer printed.Close()
+	lines, printedRows := bufio.NewScanner(printed), 0
+	for lines.Scan() {
+		if k, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
+			delete(seen, k)
+			printedRows++
+		} else {
+			await("the command's scan to be dropped", func() bool { return expired() > drops })
+		}
+	}
+	code := <-scanned
+	drops = expired() - drops // where this machine is very slow, more than one
+	if failures := metric(t, server, "rpc_failures_total", "TabletService/Scan"); code != 0 || printedRows != n || len(seen) != 0 || failures != 4+drops {
+		t.Errorf("the command line printed %d rows and left out %d; %v calls failed, want 4 and one for each of %v drops", printedRows, len(seen), failures, drops)
+	}
+
 	// Ten thousand scans that nobody ends.
 	heap := func() float64 {
 		get(t, "http://"+server.Web+"/debug/pprof/heap?gc=1")
@@ -342,5 +369,19 @@ func TestScannerLife(t *testing.T) {
 	await("all scans to be dropped", func() bool { return metric(t, server, "active_scanners") == 0 })
 	if now := heap(); now > 1.1*base {
 		t.Errorf("%.0f bytes before, %.0f with the scans, %.0f after", base, most, now)
+	}
+
+	// A server that was killed with -9 knows no scan any more, and answers new ones as before.
+	open := begin(all)
+	if err := errors.Join(c.Kill(server.Name), c.Start(t.Context(), server.Name)); err != nil {
+		t.Fatal(err)
+	}
+	few, all = newRawScan(t, server, tbl, tablets[0].ID, one), newRawScan(t, server, tbl, tablets[0].ID)
+	_, err = all.next(open.GetScannerId(), 1)
+	wantError(t, "a scan from before the restart", err, status.ScannerExpired, "may have expired")
+	s.wantCount(tbl, "v = 1", 10, "v = 1", one)
+	resp = begin(few)
+	if rows, empty := few.rest(resp, resp.GetScannerId(), 1); rows != 10 || empty < 2 {
+		t.Errorf("after the restart %d rows, and %d answers without any", rows, empty)
 	}
 }
