@@ -529,8 +529,11 @@ func (s state) rawBatch(tbl *client.Table) client.Timestamp {
 	if err != nil || len(tablets) != 1 {
 		s.Fatal(len(tablets), err)
 	}
-	raw := newRawScan(s.T, tabletServers(s.T, s.c)[0], tbl, tablets[0].ID) // any replica takes writes
-	resp, err := raw.Write(s.Context(), &nyalav1.WriteRequest{TabletId: tablets[0].ID, RowOperations: ops})
+	raw := newRawScan(s.T, tabletServers(s.T, s.c)[0], tbl, tablets[0].ID) // any replica takes writes that have a number
+	resp, err := raw.Write(s.Context(), &nyalav1.WriteRequest{
+		TabletId: tablets[0].ID, RowOperations: ops,
+		RequestId: &nyalav1.RequestId{ClientId: []byte("the trial's own!"), SeqNo: 1, FirstIncompleteSeqNo: 1},
+	})
 	if err != nil {
 		s.Fatal(status.FromGRPC(err))
 	}
