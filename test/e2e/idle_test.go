@@ -135,10 +135,21 @@ func TestIdleThroughOutage(t *testing.T) {
 		t.Errorf("the survivors use %.1f %% of a core, want at most 6", percent)
 	}
 
+	// That it rests is told apart from that its return isn't known yet: for that each tablet's leader wakes once.
+	woken := func() (sum float64) {
+		for _, s := range alive {
+			for _, why := range []string{"server_back", "server_restarted"} {
+				sum += metric(t, s, "raft_quiet_wakes_total", `cause="`+why+`"`)
+			}
+		}
+		return sum
+	}
+	asleep := woken()
 	if err := c.Start(t.Context(), dead.Name); err != nil {
 		t.Fatal(err)
 	}
 	all = tabletServers(t, c)
+	until(t, 30*time.Second, "the leaders of its tablets have seen it", func() bool { return int(woken()-asleep) >= gone })
 	rest(t, all, replicas)
 	after := countTraffic(t, c, all, window)
 	right("after", after, servers)
