@@ -151,6 +151,8 @@ func TestIdleThroughOutage(t *testing.T) {
 	all = tabletServers(t, c)
 	until(t, 30*time.Second, "the leaders of its tablets have seen it", func() bool { return int(woken()-asleep) >= gone })
 	rest(t, all, replicas)
+	// What its return has to tell is told once: then nothing is said.
+	until(t, 30*time.Second, "its return has been told", func() bool { return countTraffic(t, c, all, 5*idleHeartbeat).heartbeats == 0 })
 	after := countTraffic(t, c, all, window)
 	right("after", after, servers)
 	if d := math.Abs(after.perInterval-before.perInterval) / before.perInterval; d > 0.2 || math.IsNaN(d) {
