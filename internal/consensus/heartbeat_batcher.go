@@ -10,8 +10,8 @@ import (
 // HeartbeatBatcher puts the heartbeats of all groups to one server, and the answers to its own, into batches. It is pure: time
 // is what it is told, as the time since its owner's start. One goroutine at a time may use it.
 //
-// A batch leaves when it holds Size heartbeats, or when the first thing in it has waited for Window. Answers ride with what
-// leaves. In a batch a group is a number of a few bits instead of a tablet id and two replicas (docs/consensus.md).
+// A batch leaves when it holds Size heartbeats, when the first thing in it has waited for Window, or before an offer to rest, which
+// must not overtake a heartbeat. Answers ride with what leaves. In a batch a group is a number of a few bits instead of a tablet id and two replicas (docs/consensus.md).
 type HeartbeatBatcher struct {
 	cfg   BatcherConfig
 	epoch uint64 // of the next numbering
@@ -105,6 +105,14 @@ func (b *HeartbeatBatcher) Flush(now time.Duration) (due []HeartbeatBatch) {
 		}
 	}
 	return due
+}
+
+// FlushTo returns what waits for a server, if anything does.
+func (b *HeartbeatBatcher) FlushTo(now time.Duration, to ident.ServerID) []HeartbeatBatch {
+	if p := b.peers[to]; p != nil && !p.empty() {
+		return []HeartbeatBatch{b.leave(now, p)}
+	}
+	return nil
 }
 
 // Receive reads a batch from another server. What it can't read it leaves out, and the sender is told. roundTrip is how long

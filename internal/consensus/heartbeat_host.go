@@ -54,6 +54,14 @@ func (b *heartbeats) send(hs []OutgoingHeartbeat) {
 	}
 }
 
+// sendNow lets what waits for a server leave.
+func (b *heartbeats) sendNow(to ident.ServerID) {
+	b.mu.Lock()
+	now := b.batcher.FlushTo(b.now(), to)
+	b.mu.Unlock()
+	b.leave(now)
+}
+
 // waits says whether something waits that run doesn't know of. The lock is held.
 func (b *heartbeats) waits() bool {
 	at, ok := b.batcher.Due()

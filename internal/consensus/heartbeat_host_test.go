@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+
+	nyalav1 "github.com/nyaladb/nyala/api/nyala/v1"
+	"github.com/nyaladb/nyala/internal/ident"
+	"github.com/nyaladb/nyala/internal/wal"
 )
 
 // histogram reads what a histogram has counted.
@@ -70,5 +74,37 @@ func TestHostBatchesHeartbeats(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// sentOrder notes what is sent, in order.
+type sentOrder []*nyalav1.GroupMessage
+
+func (s *sentOrder) Send(_ ident.ServerID, _ string, _ Channel, msgs []*nyalav1.GroupMessage) {
+	*s = append(*s, msgs...)
+}
+
+// TestOfferBehindHeartbeats: an offer to rest doesn't overtake a heartbeat that waits for others, which would wake the follower
+// again; what waits for other servers goes on waiting.
+func TestOfferBehindHeartbeats(t *testing.T) {
+	var sent sentOrder
+	h := &testHost{}
+	cfg := DefaultConfig()
+	cfg.ServerID = "a"
+	host, err := NewHost(cfg, Deps{Log: wal.NewMem(), Clock: newTestClock(), Transport: &sent, Applier: h, Observer: h, Blamed: h.judged.Load})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beat := Heartbeat{From: 1, To: 2, Term: 1}
+	host.heartbeats.send([]OutgoingHeartbeat{{To: "b", Address: "b:1", Heartbeat: beat}, {To: "c", Address: "c:1", Heartbeat: beat}})
+	offer := Outgoing{To: "b", Address: "b:1", Channel: Control, Message: &nyalav1.GroupMessage{
+		Kind: &nyalav1.GroupMessage_QuietOffer{QuietOffer: &nyalav1.QuietOffer{Term: 1}},
+	}}
+	host.workers[0].send([]Outgoing{offer, offer})
+	if len(sent) != 3 || len(sent[0].GetHeartbeats().GetNumber()) != 1 || sent[1].GetQuietOffer() == nil || sent[2].GetQuietOffer() == nil {
+		t.Errorf("sent %v", sent)
+	}
+	if _, waits := host.heartbeats.batcher.Due(); !waits {
+		t.Error("a heartbeat to another server left too")
 	}
 }

@@ -65,9 +65,9 @@ var wakeCauses = []wakeCause{
 	wakeMessage, wakeSend, wakeChange, wakeLeft, wakeNotQuiet, wakeList, wakeSilent, wakeBack, wakeRestarted, wakeBarred,
 }
 
-// quietTick lets a leader with nothing to do offer to rest. Offers leave half a heartbeat interval after raft's heartbeats: after
-// these have left, which may wait for others so long, and early enough for the answers to be there before the next ones, which
-// would wake who has accepted.
+// quietTick lets a leader with nothing to do offer to rest. Offers leave half a heartbeat interval after raft's heartbeats: these have
+// mostly left by then (those that haven't leave with the first offer), and the answers are there before the next ones, which would wake
+// who has accepted.
 func (g *group) quietTick() {
 	q := &g.quiet
 	q.sentAge++

@@ -74,11 +74,11 @@ func (w *worker) step(m *mail) {
 	for _, f := range m.commands {
 		f(c)
 	}
+	for _, h := range m.beats { // before the offers to rest that came behind them
+		w.ignored(c.Heartbeat(h))
+	}
 	for _, gm := range m.control {
 		w.ignored(c.Receive(gm))
-	}
-	for _, h := range m.beats {
-		w.ignored(c.Heartbeat(h))
 	}
 	for _, gm := range m.data {
 		w.ignored(c.Receive(gm))
@@ -166,6 +166,9 @@ func (w *worker) dispatch(d Decisions) {
 
 func (w *worker) send(msgs []Outgoing) {
 	for _, m := range msgs {
+		if m.Message.GetQuietOffer() != nil {
+			w.host.heartbeats.sendNow(m.To) // one that came after it would wake the follower again
+		}
 		r := route{m.To, m.Address, m.Channel}
 		q := w.out[r]
 		if q == nil {
