@@ -1,10 +1,3 @@
-// Command follower measures single-row writes through a follower against those through the leader, in turns on one cluster:
-// first one session that writes one row after the other, then one `nyala table load` process per row.
-//
-//	go run ./bench/follower [-rounds 10] [-writes 100] [-processes 100]
-//
-// The target: the median through the follower is at most 1.2 times the leader's plus one round trip, and the processes through
-// the follower take at most 1.2 times as long. The round trip is that of a call that does nothing.
 package main
 
 import (
@@ -12,8 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -142,8 +133,8 @@ func roundTrips(ctx context.Context, c *rig.Cluster, server string) (rig.Summary
 
 // load runs a process that loads one row.
 func load(ctx context.Context, c *rig.Cluster, server string, key int64) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(*rig.Bin, "nyala"), "table", "load", "t", "-", "--input_format", "csv", "--via", server,
-		"--masters", strings.Join(c.MasterAddresses(), ","))
+	cmd := c.Command(ctx, "table", "load", "t", "-", "--input_format", "csv", "--via", server)
+	cmd.Stderr = nil
 	cmd.Stdin = strings.NewReader(fmt.Sprintf("k,v\n%d,one row\n", key))
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -1,12 +1,3 @@
-// Command loadgen measures a bulk load by `nyala perf loadgen` into 8 tablets with three replicas: rows a second, and rows per
-// CPU-second of all servers.
-//
-//	go run ./bench/loadgen [-rounds 3] [-threads 2] [-rows 1000000] [-kudu FOLDER] [-profile FOLDER]
-//
-// With -kudu, the folder of an unpacked release (bin/kudu, lib), Kudu's own `kudu perf loadgen` runs in turns with ours, against
-// servers that sync their logs as ours do (--log_force_fsync_all) and against some with its defaults, which don't.
-//
-// The target: as many rows per CPU-second as Kudu's servers that sync, and at the very least half as many.
 package main
 
 import (
@@ -15,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -120,12 +109,10 @@ func nyala(ctx context.Context, c *rig.Cluster, l *load, last bool) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"perf", "loadgen", "--masters", strings.Join(c.MasterAddresses(), ","), "--format=json"}, options()...)
-	cmd := exec.CommandContext(ctx, filepath.Join(*rig.Bin, "nyala"), args...)
-	cmd.Stderr = os.Stderr
+	cmd := c.Command(ctx, append([]string{"perf", "loadgen", "--format=json"}, options()...)...)
 	out, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("nyala %s: %w", strings.Join(args, " "), err)
+		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 	}
 	after, err := rig.UsageOf(servers)
 	if err != nil {

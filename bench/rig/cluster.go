@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -67,6 +69,13 @@ func Up(ctx context.Context, tservers int, flags ...string) (*Cluster, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// Command is the command line tool, asked of this cluster. What it says on standard error is shown, unless the caller takes it.
+func (c *Cluster) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(*Bin, "nyala"), append(slices.Clone(args), "--masters", strings.Join(c.MasterAddresses(), ","))...)
+	cmd.Stderr = os.Stderr
+	return cmd
 }
 
 // HasFlag says whether the tablet servers that are measured know a flag.

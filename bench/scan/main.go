@@ -1,10 +1,3 @@
-// Command scan measures reading a table of 8 tablets with three replicas by `nyala perf table_scan`: rows a second, as the tool times
-// it, of all columns, of the key alone, and of the number of rows.
-//
-//	go run ./bench/scan [-rounds 3] [-rows 2000000] [-kudu FOLDER]
-//
-// With -kudu, the folder of an unpacked release, `kudu perf table_scan` reads a table of the same rows in turns with ours. It is read
-// right after the load: what either has in memory then it reads from there.
 package main
 
 import (
@@ -13,8 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -58,13 +49,8 @@ func run(ctx context.Context) (_ any, err error) {
 	load := []string{
 		"perf", "loadgen", "--num_threads=2", fmt.Sprintf("--num_rows_per_thread=%d", *rows/2), "--table_num_replicas=3", "--table_num_hash_partitions=8", "--keep_auto_table",
 	}
-	nyala := func(args ...string) ([]byte, error) {
-		cmd := exec.CommandContext(ctx, filepath.Join(*rig.Bin, "nyala"), append(args, "--masters="+strings.Join(ours.MasterAddresses(), ","))...)
-		cmd.Stderr = os.Stderr
-		return cmd.Output()
-	}
 	var table struct{ Table string }
-	if out, err := nyala(append(load, "--format=json")...); err != nil {
+	if out, err := ours.Command(ctx, append(load, "--format=json")...).Output(); err != nil {
 		return nil, err
 	} else if err := json.Unmarshal(out, &table); err != nil {
 		return nil, err
@@ -91,7 +77,7 @@ func run(ctx context.Context) (_ any, err error) {
 	ourRates, theirRates := map[string][]float64{}, map[string][]float64{}
 	for range *rounds {
 		for _, k := range kinds {
-			out, err := nyala(append([]string{"perf", "table_scan", table.Table, "--format=json"}, k.flags...)...)
+			out, err := ours.Command(ctx, append([]string{"perf", "table_scan", table.Table, "--format=json"}, k.flags...)...).Output()
 			if err != nil {
 				return nil, err
 			}
