@@ -196,7 +196,8 @@ func (l *locations) resolve(ctx context.Context, key []byte, since time.Time, me
 }
 
 // lookup asks the master for the tablets from a partition key on, joins the question that is under way, or returns nil where none
-// is and told, unless nil, says that memory tells by now. The first question for a table is for the tablets from the beginning on, which mostly are all there are.
+// is and told, unless nil, says that memory tells by now. The first question for a table is for the tablets from the beginning on,
+// which mostly are all there are.
 func (l *locations) lookup(key []byte, told func() bool) *run[lookupAnswer] {
 	if len(l.known.Load().tablets) == 0 {
 		key = nil

@@ -11,7 +11,8 @@ import (
 // is what it is told, as the time since its owner's start. One goroutine at a time may use it.
 //
 // A batch leaves when it holds Size heartbeats, when the first thing in it has waited for Window, or before an offer to rest, which
-// must not overtake a heartbeat. Answers ride with what leaves. In a batch a group is a number of a few bits instead of a tablet id and two replicas (docs/consensus.md).
+// must not overtake a heartbeat. Answers ride with what leaves. In a batch a group is a number of a few bits instead of a tablet id
+// and two replicas (docs/consensus.md).
 type HeartbeatBatcher struct {
 	cfg   BatcherConfig
 	epoch uint64 // of the next numbering

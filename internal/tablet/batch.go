@@ -148,8 +148,9 @@ func (b *Batch) apply(p *pending, op Op) (Result, error) {
 	return Result{Timestamp: op.Timestamp}, nil
 }
 
-// applySchema adds a version of the schema, and the table's name with it, a later one than all before; versions in between may never have come here. Entries
-// in older versions stay readable. One that is there already is no error: a master that didn't hear says it again.
+// applySchema adds a version of the schema, a later one than all before, and the table's name with it; versions in between may
+// never have come here. Entries in older versions stay readable. One that is there already is no error: a master that didn't hear
+// says it again.
 func (b *Batch) applySchema(p *pending, op Op) (Result, error) {
 	res := Result{Timestamp: op.Timestamp}
 	sc, err := schema.FromProto(op.Schema)
